@@ -1,0 +1,95 @@
+//! Words that somebody said. They never reach a log line: `Debug` and `Display` print the length.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use unicode_normalization::UnicodeNormalization as _;
+
+/// Text of or about a person. Read it with [`Text::expose`], which is easy to search for in review.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Text(String);
+
+impl Text {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The words themselves.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    pub fn into_exposed(self) -> String {
+        self.0
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Length in Unicode code points.
+    pub fn chars_count(&self) -> usize {
+        self.0.chars().count()
+    }
+
+    /// The form in which two statements are compared: see [`normalise`].
+    pub fn normalised(&self) -> String {
+        normalise(&self.0)
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Text({} chars)", self.chars_count())
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{} chars]", self.chars_count())
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        Self::new(text)
+    }
+}
+
+/// NFKC, lower case, runs of white space as one space, no punctuation at the ends. Numbers and units
+/// stay as they are, so 5 mg and 50 mg never become equal.
+pub fn normalise(text: &str) -> String {
+    let folded: String = text.nfkc().flat_map(char::to_lowercase).collect();
+    let joined = folded.split_whitespace().collect::<Vec<_>>().join(" ");
+    joined.trim_matches(is_sentence_mark).to_owned()
+}
+
+/// Punctuation that may stand around a sentence without changing what it says.
+fn is_sentence_mark(c: char) -> bool {
+    matches!(c, '.' | ',' | ';' | ':' | '!' | '?' | '"' | '\'' | '(' | ')' | ' ')
+        || matches!(c, '。' | '，' | '；' | '：' | '！' | '？' | '、' | '“' | '”' | '‘' | '’' | '…')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_never_print() {
+        let text = Text::new("我对花生过敏");
+        assert_eq!(format!("{text:?} {text}"), "Text(6 chars) [6 chars]");
+    }
+
+    #[test]
+    fn width_case_and_marks_do_not_distinguish() {
+        assert_eq!(normalise("  ０．６２５Ｇ  阿莫西林。"), "0.625g 阿莫西林");
+        assert_ne!(normalise("5 mg"), normalise("50 mg"));
+    }
+}
