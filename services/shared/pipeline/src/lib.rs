@@ -1,14 +1,20 @@
 //! Ports, the consumer loop, in-memory doubles and the conformance suites that every backend passes.
 //!
 //! - [`log`], [`keyring`], [`stores`], [`embedder`], [`clock`]: the ports, each with its contract
-//! - [`seal`], [`codec`]: from domain values to sealed records and back
-//! - [`consumer`]: the one loop that every stage runs
+//! - [`codec`]: from domain values to sealed records and back
+//! - [`caller`], [`problem`]: who calls, and what a caller is told
+//! - [`digests`]: what a store should hold of a version
 //! - [`doubles`]: in-memory implementations, stricter than the real thing
 //! - [`conformance`]: what any implementation of a port must pass
 
+pub mod caller;
 pub mod clock;
+pub mod codec;
+pub mod conformance;
 pub mod digests;
+pub mod doubles;
 pub mod embedder;
 pub mod keyring;
 pub mod log;
+pub mod problem;
 pub mod stores;

@@ -1,0 +1,9 @@
+//! In-memory implementations of the ports, for tests and the simulation: stricter than the real thing.
+
+pub mod embedder;
+pub mod graph;
+pub mod keyring;
+pub mod log;
+pub mod records;
+pub mod text;
+pub mod vectors;
