@@ -9,6 +9,7 @@
 //! - [`line`]: which claims of one attribute hold when (the whole of validity)
 //! - [`state`], [`evolve`]: one owner's memory and how a decision changes it (the full fold)
 //! - [`skeleton`]: the fold of headers alone: chain, fencing, parking, positions
+//! - [`receipt`]: what recalls, stores and stages leave behind besides decisions
 //! - [`digest`]: canonical hashes of states
 //! - [`tokens`], [`bm25`], [`rank`], [`decay`], [`budget`]: recall's arithmetic
 //! - [`invariants`]: named predicates, checked in tests and in production
@@ -26,6 +27,7 @@ pub mod line;
 pub mod memory;
 pub mod owner;
 pub mod rank;
+pub mod receipt;
 pub mod skeleton;
 pub mod state;
 pub mod text;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ErasureId, EventTag, Hash, MemoryId, OwnerKey};
+use crate::ids::{ErasureId, EventTag, Hash, KeyId, MemoryId, OwnerKey};
 use crate::input::{AccessSummary, Cause, Consent, Target, Task, Verdict};
 use crate::memory::{Claim, Kind, Standing, Status};
 use crate::text::Text;
@@ -163,6 +163,9 @@ pub struct Decided {
     pub decided_at: Timestamp,
     pub outcome: Outcome,
     pub parts: Vec<Part>,
+    /// The key of the cause, which seals `detail` and wraps the parts' keys; `None` when the cause was
+    /// erased before it was decided.
+    pub source_key: Option<KeyId>,
     /// `None` when the key is destroyed.
     pub detail: Option<Detail>,
 }
@@ -181,6 +184,8 @@ pub struct Detail {
 pub struct Part {
     pub code: String,
     pub memory_id: Option<MemoryId>,
+    /// The data key that seals it; `None` for a part in clear (`memories_erased`).
+    pub key: Option<KeyId>,
     pub body: PartBody,
 }
 

@@ -1,0 +1,58 @@
+//! What recall, stores and stages leave behind on the log besides decisions.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ErasureId, MemoryId, OwnerKey, RecallId};
+use crate::input::Position;
+use crate::owner::Owner;
+use crate::text::Text;
+use crate::time::Timestamp;
+
+/// One recall: enough to run it again and to see that it answers the same.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RecallReceipt {
+    pub recall_id: RecallId,
+    pub owner: Owner,
+    pub at: Timestamp,
+    pub caller: String,
+    pub purpose: Option<String>,
+    /// The request as JSON, with `as_of`, `known_at` and `now` resolved.
+    pub request: Text,
+    /// The answer as JSON, without `recall_id` and timings.
+    pub answer: Text,
+    pub returned: Vec<MemoryId>,
+}
+
+/// A stage cannot apply a record: its owner waits, in order, from `first` on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Parked {
+    /// `extractor`, `validity-manager`, or a store's name.
+    pub stage: String,
+    pub owner: OwnerKey,
+    pub first: Position,
+    /// Stable code: `undecodable`, `unknown_schema`, `corrupt`.
+    pub reason: String,
+    pub at: Timestamp,
+}
+
+/// The owner's records were read again and applied.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Unparked {
+    pub stage: String,
+    pub owner: OwnerKey,
+    pub at: Timestamp,
+}
+
+/// What one store (or the keyring) did about an erasure.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ErasureReceipt {
+    pub erasure: ErasureId,
+    pub owner: OwnerKey,
+    /// `keyring`, `records`, `text`, `vectors`, `graph`.
+    pub place: String,
+    /// `effective` (unreachable) or `physical` (bytes rewritten).
+    pub stage: String,
+    /// Keys destroyed, or rows removed.
+    pub count: u64,
+    pub at: Timestamp,
+}
