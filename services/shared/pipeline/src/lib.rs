@@ -4,6 +4,7 @@
 //! - [`codec`]: from domain values to sealed records and back
 //! - [`caller`], [`problem`]: who calls, and what a caller is told
 //! - [`digests`]: what a store should hold of a version
+//! - [`feed`], [`similarity`], [`paging`]: what every store does in the same way
 //! - [`doubles`]: in-memory implementations, stricter than the real thing
 //! - [`conformance`]: what any implementation of a port must pass
 
@@ -14,7 +15,10 @@ pub mod conformance;
 pub mod digests;
 pub mod doubles;
 pub mod embedder;
+pub mod feed;
 pub mod keyring;
 pub mod log;
+pub mod paging;
 pub mod problem;
+pub mod similarity;
 pub mod stores;

@@ -7,3 +7,4 @@ pub mod log;
 pub mod records;
 pub mod text;
 pub mod vectors;
+mod versions;
