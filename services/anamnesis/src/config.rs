@@ -1,0 +1,709 @@
+//! What is configured? One TOML file, the environment (`ANAMNESIS__SECTION__KEY`) over it, flags over
+//! both. An unknown key is refused with a suggestion: a misspelt `consent` must not mean its default.
+//!
+//! A backend is a tagged choice (`kind = "sqlite"`), so that embedded and distributed differ in values
+//! and not in code paths. A kind without settings is an empty struct variant, because serde lets a unit
+//! variant ignore unknown keys. What goes wrong while reading is told by [`crate::config_error`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use anamnesis_domain::memory::Permille;
+use anamnesis_pipeline::caller::{Callers, TokenConfig};
+use figment::providers::{Format, Serialized, Toml};
+use figment::value::{Dict, Map, Value};
+use figment::{Figment, Metadata, Provider};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::config_error::ConfigError;
+
+/// Variables with this prefix are configuration: `ANAMNESIS__RECALL__TOP_K=5` is `top_k` of `[recall]`.
+pub const ENVIRONMENT_PREFIX: &str = "ANAMNESIS__";
+
+/// Has no `Debug`: what may be shown is [`Config::to_masked_toml`].
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    pub profile: Profile,
+    /// The log, the keys and the stores live here.
+    pub data_dir: PathBuf,
+    /// Where HTTP is served. Anything but loopback needs `[[callers]]`.
+    pub listen: SocketAddr,
+    /// The tenant of owners that a shape gives without one.
+    pub tenant: String,
+    pub log: LogConfig,
+    pub keyring: KeyringConfig,
+    pub records: RecordsConfig,
+    pub text: TextConfig,
+    pub vectors: VectorsConfig,
+    pub graph: GraphConfig,
+    pub embedding: EmbeddingConfig,
+    pub consent: ConsentConfig,
+    pub extraction: ExtractionConfig,
+    pub recall: RecallConfig,
+    pub forget: ForgetConfig,
+    pub limits: LimitsConfig,
+    pub telemetry: TelemetryConfig,
+    pub callers: Vec<TokenConfig>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            profile: Profile::default(),
+            data_dir: PathBuf::from("data"),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7700)),
+            tenant: "local".to_owned(),
+            log: LogConfig::default(),
+            keyring: KeyringConfig::default(),
+            records: RecordsConfig::default(),
+            text: TextConfig::default(),
+            vectors: VectorsConfig::default(),
+            graph: GraphConfig::default(),
+            embedding: EmbeddingConfig::default(),
+            consent: ConsentConfig::default(),
+            extraction: ExtractionConfig::default(),
+            recall: RecallConfig::default(),
+            forget: ForgetConfig::default(),
+            limits: LimitsConfig::default(),
+            telemetry: TelemetryConfig::default(),
+            callers: Vec::new(),
+        }
+    }
+}
+
+/// How careful the process is: production refuses log levels that could carry what was said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Profile {
+    #[default]
+    Development,
+    Production,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum LogConfig {
+    Sqlite {
+        /// Fixed when the log is created.
+        #[serde(default = "partitions_default")]
+        partitions: u32,
+    },
+}
+
+fn partitions_default() -> u32 {
+    4
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self::Sqlite {
+            partitions: partitions_default(),
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum KeyringConfig {
+    Sqlite {
+        /// `keys.db` in the data folder unless it shall live elsewhere.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<PathBuf>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        master_key_file: Option<PathBuf>,
+        /// Environment variable that holds the master key.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        master_key_env: Option<String>,
+    },
+}
+
+impl Default for KeyringConfig {
+    fn default() -> Self {
+        Self::Sqlite {
+            path: None,
+            master_key_file: None,
+            master_key_env: None,
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum RecordsConfig {
+    Sqlite {},
+}
+
+impl Default for RecordsConfig {
+    fn default() -> Self {
+        Self::Sqlite {}
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum TextConfig {
+    Tantivy {},
+}
+
+impl Default for TextConfig {
+    fn default() -> Self {
+        Self::Tantivy {}
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum VectorsConfig {
+    /// Exact search over one owner's block of memory-mapped vectors.
+    Mmap {},
+}
+
+impl Default for VectorsConfig {
+    fn default() -> Self {
+        Self::Mmap {}
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum GraphConfig {
+    Sqlite {},
+}
+
+impl Default for GraphConfig {
+    fn default() -> Self {
+        Self::Sqlite {}
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum EmbeddingConfig {
+    /// No language model: vectors say only which words two texts share, and every answer says so.
+    Hash {},
+    Onnx {
+        /// Folder that `infra/get-models.sh` filled.
+        dir: PathBuf,
+        /// The ONNX runtime's shared library; looked for in `dir` unless named.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        runtime: Option<PathBuf>,
+        #[serde(default = "threads_default")]
+        threads: u32,
+    },
+}
+
+impl Default for EmbeddingConfig {
+    fn default() -> Self {
+        Self::Hash {}
+    }
+}
+
+/// One: recalls run side by side, and two threads per sentence only take turns on two cores.
+fn threads_default() -> u32 {
+    1
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConsentConfig {
+    pub default: ConsentDefault,
+    /// What lacked consent is released by a grant within this time, and unreadable after it.
+    pub quarantine_keep: Period,
+}
+
+impl Default for ConsentConfig {
+    fn default() -> Self {
+        Self {
+            default: ConsentDefault::default(),
+            quarantine_keep: Period::hours(72),
+        }
+    }
+}
+
+/// What holds for an owner who was never asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConsentDefault {
+    /// Nothing is stored without a grant.
+    #[default]
+    Required,
+    Granted,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ExtractionConfig {
+    pub episodes: Episodes,
+}
+
+/// Which turns become memories of kind `episode` themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Episodes {
+    #[default]
+    All,
+    UserOnly,
+    Off,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RecallConfig {
+    /// Memories in an answer unless the request names another number.
+    pub top_k: u32,
+    /// The most that a request may ask for: checking and scoring are linear in it.
+    pub top_k_max: u32,
+    /// Relevance below which nothing is returned, when vectors come from a language model.
+    pub floor: Permille,
+    /// The same for hash vectors, whose relevance is that of the words alone.
+    pub floor_hash: Permille,
+    /// A slower embedding is left out, and the answer says so.
+    pub embedding_deadline: Period,
+    /// A slower leg is left out, and the answer says so.
+    pub leg_deadline: Period,
+    /// How long `wait_for` and `?wait=recallable` wait before they give up.
+    pub wait_deadline: Period,
+}
+
+impl Default for RecallConfig {
+    fn default() -> Self {
+        Self {
+            top_k: 8,
+            top_k_max: 100,
+            floor: Permille::new(450),
+            floor_hash: Permille::new(450),
+            embedding_deadline: Period::millis(250),
+            leg_deadline: Period::millis(250),
+            wait_deadline: Period::secs(5),
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ForgetConfig {
+    /// Active memories per owner, above which the least valuable are archived. Protected ones never.
+    pub capacity: u32,
+    pub health_check_every: Period,
+    /// Accesses reach ranking and eviction through one command per owner and this span.
+    pub access_summary_every: Period,
+}
+
+impl Default for ForgetConfig {
+    fn default() -> Self {
+        Self {
+            capacity: 10_000,
+            health_check_every: Period::days(7),
+            access_summary_every: Period::hours(1),
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// One message. A record is refused above 4 MiB, and sealing and the envelope need their part.
+    pub message_bytes_max: u64,
+    /// One HTTP request.
+    pub request_bytes_max: u64,
+    /// Events in one request: they are appended together.
+    pub batch_events_max: u32,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            message_bytes_max: 1 << 20,
+            request_bytes_max: 16 << 20,
+            batch_events_max: 1_000,
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TelemetryConfig {
+    /// A level (`info`), or levels by module (`info,anamnesis_recall=debug`).
+    pub level: String,
+    pub format: LogFormat,
+}
+
+impl Default for TelemetryConfig {
+    fn default() -> Self {
+        Self {
+            level: "info".to_owned(),
+            format: LogFormat::default(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// What flags set, over file and environment.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Flags {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_dir: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+}
+
+impl Config {
+    /// Reads the configuration of this process.
+    ///
+    /// # Errors
+    /// A sentence that names the place, the key and what to do; see [`ConfigError`].
+    pub fn load(file: Option<&Path>, flags: &Flags) -> Result<Self, ConfigError> {
+        // A variable that is not Unicode cannot be one of ours.
+        let environment = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        Self::from_parts(file, environment, flags)
+    }
+
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn from_parts(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        flags: &Flags,
+    ) -> Result<Self, ConfigError> {
+        let mut figment = Figment::from(Kinds);
+        if let Some(path) = file {
+            let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+                path: path.to_owned(),
+                source,
+            })?;
+            figment = figment.merge(File { path, text });
+        }
+        let figment = figment
+            .merge(Environment::from(environment))
+            .merge(Serialized::defaults(flags));
+        let config: Self = figment
+            .extract()
+            .map_err(|error| ConfigError::from_figment(&figment, error))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// What no single key can tell.
+    fn check(&self) -> Result<(), ConfigError> {
+        let refuse = |message: &str| {
+            Err(ConfigError::Refused {
+                message: message.to_owned(),
+            })
+        };
+        let LogConfig::Sqlite { partitions } = &self.log;
+        if !(1..=1024).contains(partitions) {
+            return refuse("log.partitions must be from 1 to 1024");
+        }
+        let KeyringConfig::Sqlite {
+            path: _,
+            master_key_file,
+            master_key_env,
+        } = &self.keyring;
+        if master_key_file.is_some() && master_key_env.is_some() {
+            return refuse("give keyring.master_key_file or keyring.master_key_env, not both");
+        }
+        if self.recall.top_k == 0 || self.recall.top_k > self.recall.top_k_max {
+            return refuse("recall.top_k must be from 1 to recall.top_k_max");
+        }
+        if self.tenant.is_empty() || self.tenant.contains(['/', '*']) {
+            return refuse("tenant must be a name without / and *");
+        }
+        if !self.listen.ip().is_loopback() && self.callers.is_empty() {
+            return Err(ConfigError::Refused {
+                message: format!(
+                    "listening on {} without callers would open every memory to the network; add \
+                     [[callers]] with a token (token_blake3 or token_env), or listen on 127.0.0.1:{}",
+                    self.listen,
+                    self.listen.port(),
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    /// Who may call. Without configured tokens everybody on this machine may.
+    ///
+    /// # Errors
+    /// When a token is given in neither way or in both, or its variable is not set.
+    pub fn callers(&self) -> Result<Callers, ConfigError> {
+        if self.callers.is_empty() {
+            return Ok(Callers::open_on_loopback(&self.tenant));
+        }
+        Callers::from_config(&self.callers, &self.tenant).map_err(|message| ConfigError::Refused {
+            message: format!("[[callers]] {message}"),
+        })
+    }
+
+    /// The effective configuration as TOML that can be read again, with secrets masked.
+    ///
+    /// # Errors
+    /// When a path is not Unicode.
+    pub fn to_masked_toml(&self) -> Result<String, toml::ser::Error> {
+        let mut masked = self.clone();
+        for caller in &mut masked.callers {
+            // A weak token could be guessed from its hash.
+            if let Some(hash) = &mut caller.token_blake3 {
+                *hash = MASK.to_owned();
+            }
+        }
+        toml::to_string_pretty(&masked)
+    }
+}
+
+const MASK: &str = "***";
+
+/// A span of time that is written with its unit: `250ms`, `72h`, `7d`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Period(Duration);
+
+impl Period {
+    pub const fn millis(millis: u64) -> Self {
+        Self(Duration::from_millis(millis))
+    }
+
+    pub const fn secs(secs: u64) -> Self {
+        Self(Duration::from_secs(secs))
+    }
+
+    pub const fn hours(hours: u64) -> Self {
+        Self::secs(hours * 3_600)
+    }
+
+    pub const fn days(days: u64) -> Self {
+        Self::hours(days * 24)
+    }
+
+    pub const fn duration(self) -> Duration {
+        self.0
+    }
+}
+
+impl FromStr for Period {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match humantime::parse_duration(text) {
+            Ok(duration) if duration.is_zero() => Err("a period must be longer than 0".to_owned()),
+            Ok(duration) => Ok(Self(duration)),
+            Err(_) => Err(format!(
+                "`{text}` is not a period with its unit, as 250ms, 72h or 7d"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(f)
+    }
+}
+
+impl Serialize for Period {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Period {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// The kind of each backend unless it is named, so that `[log]` with `partitions` alone is enough.
+struct Kinds;
+
+impl Provider for Kinds {
+    fn metadata(&self) -> Metadata {
+        Metadata::named("defaults")
+    }
+
+    fn data(&self) -> Result<Map<figment::Profile, Dict>, figment::Error> {
+        let mut sections = Dict::new();
+        let kinds = [
+            ("log", "sqlite"),
+            ("keyring", "sqlite"),
+            ("records", "sqlite"),
+            ("text", "tantivy"),
+            ("vectors", "mmap"),
+            ("graph", "sqlite"),
+            ("embedding", "hash"),
+        ];
+        for (section, kind) in kinds {
+            sections.insert(
+                section.to_owned(),
+                Dict::from([("kind".to_owned(), kind.into())]).into(),
+            );
+        }
+        Ok(figment::Profile::Default.collect(sections))
+    }
+}
+
+/// A TOML file, under the name that the user gave it.
+struct File<'a> {
+    path: &'a Path,
+    text: String,
+}
+
+impl Provider for File<'_> {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.path.display().to_string())
+    }
+
+    fn data(&self) -> Result<Map<figment::Profile, Dict>, figment::Error> {
+        Toml::string(&self.text).data()
+    }
+}
+
+/// The variables that start with [`ENVIRONMENT_PREFIX`].
+struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    fn from(variables: impl IntoIterator<Item = (String, String)>) -> Self {
+        let ours = |(name, value): (String, String)| {
+            let key = name.strip_prefix(ENVIRONMENT_PREFIX)?;
+            Some((key.to_lowercase().replace("__", "."), value))
+        };
+        Self(variables.into_iter().filter_map(ours).collect())
+    }
+
+    const NAME: &'static str = "environment";
+}
+
+impl Provider for Environment {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(Self::NAME)
+    }
+
+    fn data(&self) -> Result<Map<figment::Profile, Dict>, figment::Error> {
+        let mut sections = Dict::new();
+        for (key, value) in &self.0 {
+            // Reads `4`, `true` and `["a"]` as what they are, and everything else as text.
+            let value: Value = value.parse().unwrap_or_else(|never| match never {});
+            insert(&mut sections, key, value);
+        }
+        Ok(figment::Profile::Default.collect(sections))
+    }
+}
+
+fn insert(section: &mut Dict, key: &str, value: Value) {
+    let Some((inner, rest)) = key.split_once('.') else {
+        section.insert(key.to_owned(), value);
+        return;
+    };
+    let inner = section
+        .entry(inner.to_owned())
+        .or_insert_with(|| Dict::new().into());
+    if let Value::Dict(_, inner) = inner {
+        insert(inner, rest, value);
+    }
+}
+
+/// Whether a place that [`ConfigError`] names is the environment.
+pub(crate) fn is_environment(place: &str) -> bool {
+    place == Environment::NAME
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(toml: &str, environment: &[(&str, &str)], flags: &Flags) -> Config {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("anamnesis.toml");
+        std::fs::write(&file, toml).unwrap();
+        let environment = environment
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        Config::from_parts(Some(&file), environment, flags)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn flags_win_over_the_environment_and_that_over_the_file() {
+        let file =
+            "data_dir = \"f\"\ntenant = \"f\"\nlisten = \"127.0.0.1:1\"\n[log]\npartitions = 8";
+        let environment = [
+            ("ANAMNESIS__DATA_DIR", "e"),
+            ("ANAMNESIS__LISTEN", "127.0.0.1:2"),
+            ("ANAMNESIS__RECALL__LEG_DEADLINE", "20ms"),
+            ("ANAMNESIS_DATA", "not ours"),
+        ];
+        let flags = Flags {
+            listen: Some(SocketAddr::from(([127, 0, 0, 1], 3))),
+            data_dir: None,
+        };
+        let config = read(file, &environment, &flags);
+        assert_eq!(
+            (config.tenant.as_str(), config.data_dir.as_path()),
+            ("f", Path::new("e"))
+        );
+        assert_eq!(config.listen.port(), 3);
+        assert_eq!(config.recall.leg_deadline, Period::millis(20));
+        assert_eq!(config.log, LogConfig::Sqlite { partitions: 8 });
+    }
+
+    #[test]
+    fn nothing_configured_is_the_embedded_default() {
+        let empty = read("", &[], &Flags::default());
+        let shown = empty.to_masked_toml().unwrap();
+        assert_eq!(shown, Config::default().to_masked_toml().unwrap());
+        assert!(empty.listen.ip().is_loopback());
+        assert_eq!(empty.consent.default, ConsentDefault::Required);
+        assert!(empty.callers().unwrap().is_open());
+    }
+
+    #[test]
+    fn what_is_shown_can_be_read_again_and_shows_no_secret() {
+        let hash = "5".repeat(64);
+        let file = format!(
+            "listen = \"0.0.0.0:7700\"\n[embedding]\nkind = \"onnx\"\ndir = \"m\"\n[[callers]]\n\
+             name = \"triage\"\ntoken_blake3 = \"{hash}\"\ntenants = [\"h1\"]\nroles = [\"assistant\"]"
+        );
+        let config = read(&file, &[], &Flags::default());
+        assert!(!config.callers().unwrap().is_open());
+        let shown = config.to_masked_toml().unwrap();
+        assert!(!shown.contains(&hash) && shown.contains(MASK), "{shown}");
+        let again = read(&shown, &[], &Flags::default());
+        assert_eq!(again.to_masked_toml().unwrap(), shown);
+    }
+
+    #[test]
+    fn a_token_whose_variable_is_not_set_is_refused_by_name() {
+        let file = "[[callers]]\nname = \"triage\"\ntoken_env = \"ANAMNESIS_TEST_UNSET\"\n\
+                    tenants = [\"*\"]\nroles = [\"operator\"]";
+        let error = read(file, &[], &Flags::default()).callers().err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            "[[callers]] token triage: the environment variable ANAMNESIS_TEST_UNSET is not set"
+        );
+    }
+
+    #[test]
+    fn a_period_reads_what_it_prints() {
+        for (text, period) in [
+            ("250ms", Period::millis(250)),
+            ("72h", Period::hours(72)),
+            ("7d", Period::days(7)),
+        ] {
+            assert_eq!(text.parse(), Ok(period));
+            assert_eq!(period.to_string().parse(), Ok(period));
+        }
+    }
+}

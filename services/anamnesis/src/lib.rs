@@ -1,0 +1,7 @@
+//! The binary's parts: what is configured, what is asked, what is logged.
+
+pub mod cli;
+pub mod config;
+mod config_error;
+pub mod decay_curve;
+pub mod telemetry;
