@@ -1,6 +1,7 @@
 //! Ports, the consumer loop, in-memory doubles and the conformance suites that every backend passes.
 //!
 //! - [`log`], [`keyring`], [`stores`], [`embedder`], [`clock`]: the ports, each with its contract
+//! - [`hash_embedder`]: what stands in for a language model
 //! - [`codec`]: from domain values to sealed records and back
 //! - [`caller`], [`problem`]: who calls, and what a caller is told
 //! - [`digests`]: what a store should hold of a version
@@ -16,6 +17,7 @@ pub mod digests;
 pub mod doubles;
 pub mod embedder;
 pub mod feed;
+pub mod hash_embedder;
 pub mod keyring;
 pub mod log;
 pub mod paging;

@@ -301,3 +301,39 @@ impl Keyring for MemoryKeyring {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::conformance::keyring::KeyringBackend;
+    use crate::keyring::Keys;
+
+    struct Memory {
+        seed: AtomicU64,
+        last: Mutex<Option<Arc<MemoryKeyring>>>,
+    }
+
+    #[async_trait]
+    impl KeyringBackend for Memory {
+        async fn make(&self) -> Keys {
+            let keys = Arc::new(MemoryKeyring::new(self.seed.fetch_add(1, Ordering::SeqCst)));
+            *self.last.lock().unwrap() = Some(keys.clone());
+            keys
+        }
+
+        async fn restart(&self, _keys: Keys) -> Keys {
+            let mut last = self.last.lock().unwrap();
+            let keys = Arc::new(last.as_ref().unwrap().restarted());
+            *last = Some(keys.clone());
+            keys
+        }
+    }
+
+    crate::keyring_conformance!(Memory {
+        seed: AtomicU64::new(1),
+        last: Mutex::new(None)
+    });
+}

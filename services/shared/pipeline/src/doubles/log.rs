@@ -665,3 +665,204 @@ impl EventLog for FaultyLog {
         self.log.retain(topic, partition, before).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::conformance::log::LogBackend;
+    use crate::log::Log;
+
+    fn encode(identity: &Identity, topic: Topic) -> Bytes {
+        format!("{identity:?} {topic}").into()
+    }
+
+    fn memory_log(clock: Arc<dyn Clock>, partitions: u32) -> Arc<MemoryLog> {
+        Arc::new(MemoryLog::new(
+            clock,
+            partitions,
+            LogId::from_bytes([7; 16]),
+            encode,
+        ))
+    }
+
+    #[derive(Default)]
+    struct Memory(Mutex<Option<Arc<MemoryLog>>>);
+
+    #[async_trait]
+    impl LogBackend for Memory {
+        async fn make(&self, clock: Arc<dyn Clock>, partitions: u32) -> Log {
+            let log = memory_log(clock, partitions);
+            *self.0.lock().unwrap() = Some(log.clone());
+            log
+        }
+
+        async fn restart(&self, _log: Log, clock: Arc<dyn Clock>) -> Log {
+            let mut last = self.0.lock().unwrap();
+            let snapshot = last.as_ref().unwrap().snapshot();
+            let log = Arc::new(MemoryLog::from_snapshot(clock, snapshot));
+            *last = Some(log.clone());
+            log
+        }
+    }
+
+    crate::log_conformance!(Memory::default());
+
+    mod in_calm_weather {
+        use super::*;
+
+        #[derive(Default)]
+        struct Calm(Memory);
+
+        #[async_trait]
+        impl LogBackend for Calm {
+            async fn make(&self, clock: Arc<dyn Clock>, partitions: u32) -> Log {
+                self.0.make(clock, partitions).await;
+                let log = self.0.0.lock().unwrap().clone().unwrap();
+                Arc::new(FaultyLog::new(log, 1, Weather::CALM))
+            }
+
+            async fn restart(&self, log: Log, clock: Arc<dyn Clock>) -> Log {
+                self.0.restart(log, clock).await
+            }
+        }
+
+        crate::log_conformance!(Calm::default());
+    }
+
+    mod with_short_reads {
+        use super::*;
+
+        #[derive(Default)]
+        struct ShortReads(Memory);
+
+        #[async_trait]
+        impl LogBackend for ShortReads {
+            async fn make(&self, clock: Arc<dyn Clock>, partitions: u32) -> Log {
+                self.0.make(clock, partitions).await;
+                let log = self.0.0.lock().unwrap().clone().unwrap();
+                let weather = Weather {
+                    short_read: 700,
+                    ..Weather::CALM
+                };
+                Arc::new(FaultyLog::new(log, 1, weather))
+            }
+
+            async fn restart(&self, log: Log, clock: Arc<dyn Clock>) -> Log {
+                self.0.restart(log, clock).await
+            }
+        }
+
+        crate::log_conformance!(ShortReads::default());
+    }
+
+    fn one_record(text: &str) -> Vec<NewRecord> {
+        let payload = Bytes::copy_from_slice(text.as_bytes());
+        vec![NewRecord {
+            key: OwnerKey::from_bytes([1; 16]),
+            payload,
+        }]
+    }
+
+    async fn run_in_storm(seed: u64) -> (Vec<Record>, Vec<String>) {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1000)));
+        let log = FaultyLog::new(memory_log(clock.clone(), 2), seed, Weather::STORM);
+        let mut told = Vec::new();
+        for round in 0..300 {
+            clock.advance_millis(10);
+            let answer = log
+                .append(Topic::Memories, round % 2, one_record("x"))
+                .await;
+            told.push(format!("{answer:?}"));
+            let answer = log.read(Topic::Memories, 0, 0, 100, 1 << 20).await;
+            told.push(format!("{:?}", answer.map(|records| records.len())));
+            if round % 50 == 49 {
+                log.crash();
+            }
+        }
+        (log.calm().dump(), told)
+    }
+
+    #[tokio::test]
+    async fn the_same_seed_gives_the_same_storm() {
+        for seed in 0..5 {
+            assert_eq!(
+                run_in_storm(seed).await,
+                run_in_storm(seed).await,
+                "seed {seed}"
+            );
+        }
+        assert_ne!(run_in_storm(1).await, run_in_storm(2).await);
+    }
+
+    #[tokio::test]
+    async fn a_crash_takes_only_what_nobody_was_told() {
+        let mut lost = 0;
+        for seed in 0..200 {
+            let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1000)));
+            let weather = Weather {
+                answer_lost: 500,
+                ..Weather::CALM
+            };
+            let log = FaultyLog::new(memory_log(clock, 1), seed, weather);
+            let mut answered = 0;
+            for _ in 0..5 {
+                if let Ok(appended) = log.append(Topic::Memories, 0, one_record("x")).await {
+                    answered = appended[0].position.offset;
+                }
+            }
+            let end = log.calm().end(Topic::Memories, 0).await.unwrap();
+            log.crash();
+            let left = log.end(Topic::Memories, 0).await.unwrap();
+            assert!(left > answered, "seed {seed}");
+            assert!(left == end || left == answered + 1, "seed {seed}");
+            lost += end - left;
+        }
+        assert!(lost > 0);
+    }
+
+    #[tokio::test]
+    async fn a_crash_spares_what_was_read() {
+        for seed in 0..50 {
+            let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1000)));
+            let weather = Weather {
+                answer_lost: 1000,
+                ..Weather::CALM
+            };
+            let log = FaultyLog::new(memory_log(clock, 1), seed, weather);
+            log.append(Topic::Memories, 0, one_record("x"))
+                .await
+                .unwrap_err();
+            log.read(Topic::Memories, 0, 1, 1, 10).await.unwrap();
+            log.crash();
+            assert_eq!(log.end(Topic::Memories, 0).await.unwrap(), 2);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_rotten_record_is_named() {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1000)));
+        let log = memory_log(clock, 1);
+        for text in ["a", "b", "c"] {
+            log.append(Topic::Memories, 0, one_record(text))
+                .await
+                .unwrap();
+        }
+        let rotten = Position {
+            topic: Topic::Memories,
+            partition: 0,
+            offset: 2,
+        };
+        log.rot(rotten);
+        assert_eq!(
+            log.read(Topic::Memories, 0, 0, 10, 1 << 20)
+                .await
+                .unwrap()
+                .len(),
+            2
+        );
+        let answer = log.read(Topic::Memories, 0, 2, 10, 1 << 20).await;
+        assert!(matches!(answer, Err(LogError::Corrupt { position }) if position == rotten));
+        assert!(log.read(Topic::Memories, 0, 3, 10, 1 << 20).await.is_ok());
+    }
+}
