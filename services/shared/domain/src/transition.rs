@@ -81,7 +81,7 @@ pub enum Transition {
     ConsentGranted { consent: Consent },
     ConsentWithdrawn { kinds: Option<Vec<Kind>>, from: Timestamp },
     TaskChanged { task: Box<Task> },
-    Accessed { accesses: Vec<AccessSummary> },
+    Accessed { access: AccessSummary },
 }
 
 impl Transition {
@@ -91,7 +91,7 @@ impl Transition {
             Self::Asserted { standing, .. } if standing.confirms.is_some() => "memory_confirmed",
             Self::Asserted { .. } => "memory_asserted",
             Self::Moved { standing, .. } => match standing.status {
-                Status::Active => "memory_reinstated",
+                Status::Active => "memory_held",
                 Status::Superseded => "memory_superseded",
                 Status::Conflicted => "memory_conflicted",
                 Status::PendingReview => "memory_pending_review",
@@ -114,7 +114,7 @@ impl Transition {
             Self::ConsentGranted { .. } => "consent_granted",
             Self::ConsentWithdrawn { .. } => "consent_withdrawn",
             Self::TaskChanged { .. } => "task_changed",
-            Self::Accessed { .. } => "memories_accessed",
+            Self::Accessed { .. } => "memory_accessed",
         }
     }
 
@@ -122,11 +122,11 @@ impl Transition {
     pub fn memory_id(&self) -> Option<MemoryId> {
         match self {
             Self::Asserted { id, .. } | Self::Moved { id, .. } | Self::Marked { id, .. } => Some(*id),
+            Self::Accessed { access } => Some(access.memory_id),
             Self::Erased { .. }
             | Self::ConsentGranted { .. }
             | Self::ConsentWithdrawn { .. }
-            | Self::TaskChanged { .. }
-            | Self::Accessed { .. } => None,
+            | Self::TaskChanged { .. } => None,
         }
     }
 }
