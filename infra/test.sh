@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change is accepted, in the order that fails fastest. CI calls
+# this file and checks nothing else.
+#
+#   infra/test.sh           all of it
+#   infra/test.sh quick     format and the light crates only: the loop while one works
+#
+# Some tests need more than the tree: ANAMNESIS_MODELS names a folder that infra/get-models.sh filled,
+# ANAMNESIS_DATA a folder of evaluation sets. ANAMNESIS_REQUIRED=1 (as in CI) makes it a failure when
+# something is not there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+log=$(mktemp)
+# Also after a failure, so that the last line always says how far it came.
+trap 'summary' EXIT
+
+summary() {
+    awk '/^test result:/ { passed += $4; failed += $6 } END { printf "%d passed, %d failed\n", passed, failed }' "$log"
+    rm -f "$log"
+}
+
+# step NAME COMMAND…: runs it, keeps what it prints, says how long it took.
+step() {
+    local name=$1 start=$SECONDS
+    shift
+    printf '\n== %s: %s\n' "$name" "$*"
+    "$@" 2>&1 | tee "$log"
+    printf '== %s took %d s\n' "$name" "$((SECONDS - start))"
+}
+
+step format cargo fmt --all --check
+if cargo deny --version >/dev/null 2>&1; then
+    step licences cargo deny check --hide-inclusion-graph --allow duplicate bans licenses sources
+elif [ "${ANAMNESIS_REQUIRED:-}" = 1 ]; then
+    echo "cargo-deny is not installed" >&2
+    exit 1
+else
+    echo "cargo-deny is not installed: licences and sources are left to CI"
+fi
+step "light crates" cargo test --locked --quiet
+[ "${1:-all}" = quick ] && exit
+step lints cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
+# Repeats the light crates' tests: they are seconds, and the count below is then the whole.
+step "all crates" cargo test --locked --workspace --no-fail-fast

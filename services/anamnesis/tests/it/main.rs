@@ -1,0 +1,3 @@
+//! One binary for everything that needs the whole product: each further one would link it all again.
+
+mod tidy;
