@@ -1,1 +1,27 @@
+//! Answers questions from memory: understands the question, asks three legs at once, fuses them, has
+//! the authority check every memory, scores, and says so when it does not know.
+//!
+//! - [`request`]: what a caller may ask
+//! - [`understand`], `cues`, `terms`: what the question is about, and how much of it a memory says
+//! - `reach`: which memories may answer at all
+//! - `legs`, `fuse`: what the stores propose
+//! - [`score`], [`select`]: how good each is, and which are the answer
+//! - [`answer`], [`context`]: what the caller gets
+//! - [`service`], `receipts`, `wait`: the shell around these
+//! - [`http`]: the calls
 
+pub mod answer;
+pub mod metrics;
+pub mod request;
+pub mod score;
+pub mod select;
+pub mod understand;
+
+mod cues;
+mod fuse;
+mod legs;
+mod reach;
+mod terms;
+
+#[cfg(test)]
+mod fixture;

@@ -1,0 +1,164 @@
+//! Memories, versions and a small lexicon for this crate's tests.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anamnesis_domain::attribute::Attributes;
+use anamnesis_domain::ids::{EventTag, IdKey, MemoryId, OwnerKey};
+use anamnesis_domain::memory::{
+    Claim, Entity, EntityKind, Intent, Kind, Memory, Permille, Polarity, Role, Source, Standing,
+    Status,
+};
+use anamnesis_domain::owner::{Owner, Subject};
+use anamnesis_domain::text::Text;
+use anamnesis_domain::time::Timestamp;
+use anamnesis_pipeline::stores::MemoryVersion;
+
+use crate::understand::QueryReader;
+
+pub(crate) const IDS: IdKey = IdKey::from_bytes([7; 32]);
+
+pub(crate) fn at(text: &str) -> Timestamp {
+    Timestamp::parse(text).unwrap()
+}
+
+/// Knows a few things and relatives in both languages.
+pub(crate) struct Reader;
+
+impl QueryReader for Reader {
+    fn entities(&self, text: &str) -> Vec<Entity> {
+        let lower = text.to_lowercase();
+        let known = [
+            (EntityKind::Allergen, "peanut", ["peanut", "花生"]),
+            (EntityKind::Allergen, "mango", ["mango", "芒果"]),
+            (EntityKind::Drug, "penicillin", ["penicillin", "青霉素"]),
+            (EntityKind::Drug, "metformin", ["metformin", "二甲双胍"]),
+            (EntityKind::Disease, "depression", ["depression", "抑郁症"]),
+        ];
+        known
+            .into_iter()
+            .filter(|(_, _, names)| names.iter().any(|name| lower.contains(name)))
+            .map(|(kind, name, _)| Entity {
+                kind,
+                name: Text::new(name),
+            })
+            .collect()
+    }
+
+    fn subject(&self, text: &str) -> Option<Subject> {
+        let lower = text.to_lowercase();
+        let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+        if has(&["我爸", "父亲", "爸爸", "father"]) {
+            return Some(Subject::Father);
+        }
+        has(&["我妈", "母亲", "妈妈", "mother"]).then_some(Subject::Mother)
+    }
+}
+
+pub(crate) fn owner(name: &str) -> (Owner, OwnerKey) {
+    let owner: Owner = format!("h/{name}").parse().unwrap();
+    let key = IDS.owner(&owner);
+    (owner, key)
+}
+
+/// A claim of an event of its own, said by the owner on 1 January 2025.
+pub(crate) fn claim(kind: Kind, text: &str) -> Claim {
+    static EVENTS: AtomicU32 = AtomicU32::new(0);
+    let number = EVENTS.fetch_add(1, Ordering::SeqCst);
+    let mut event = [0; 16];
+    event[..4].copy_from_slice(&number.to_be_bytes());
+    said(
+        kind,
+        text,
+        EventTag::from_bytes(event),
+        "2025-01-01T00:00:00Z",
+    )
+}
+
+pub(crate) fn said(kind: Kind, text: &str, event: EventTag, when: &str) -> Claim {
+    let when = at(when);
+    Claim {
+        subject: Subject::Self_,
+        kind,
+        text: Text::new(text),
+        attribute: None,
+        value: None,
+        quantity: None,
+        schedule: None,
+        polarity: Polarity::Positive,
+        intent: Intent::Assert,
+        quote: None,
+        entities: Reader.entities(text),
+        valid_from: when,
+        valid_to: None,
+        importance: Attributes::shipped().kind(kind).importance,
+        confidence: Permille::new(950),
+        explicit: false,
+        namespace: None,
+        key: None,
+        context_tags: Vec::new(),
+        language: if text.is_ascii() { "en" } else { "zh" }.to_owned(),
+        source: Source {
+            event,
+            source_tag: IDS.source(OwnerKey::from_bytes([0; 16]), "test"),
+            source: "test".to_owned(),
+            event_id: "1".to_owned(),
+            conversation_id: None,
+            turn_id: None,
+            message_id: None,
+            role: Role::User,
+            speaker: None,
+            at: when,
+            zone_minutes: 0,
+            extractor: "rules".to_owned(),
+            model: None,
+            prompt_version: None,
+        },
+    }
+}
+
+/// The memory that the claim makes: active, seen once.
+pub(crate) fn memory(claim: Claim) -> Memory {
+    // A memory's id follows from event and text, so the same story has the same ids.
+    let ordinal = anamnesis_domain::ids::Hash::of(claim.text.expose().as_bytes()).0;
+    let ordinal = u32::from_le_bytes([ordinal[0], ordinal[1], ordinal[2], ordinal[3]]);
+    Memory {
+        id: IDS.memory(claim.source.event, ordinal),
+        version: 1,
+        standing: Standing {
+            status: Status::Active,
+            valid_from: claim.valid_from,
+            valid_to: claim.valid_to,
+            superseded_by: None,
+            conflict_with: None,
+            confirms: None,
+            rule: "first".to_owned(),
+        },
+        protected: Attributes::shipped().kind(claim.kind).protected,
+        supersedes: Vec::new(),
+        recorded_at: claim.source.at,
+        last_verified_at: None,
+        confirmations: 0,
+        access_count: 0,
+        last_accessed_at: None,
+        claim,
+    }
+}
+
+/// A version of the memory, recorded at `offset` of some owner.
+pub(crate) fn version(memory: Memory, offset: u64) -> MemoryVersion {
+    MemoryVersion {
+        owner: OwnerKey::from_bytes([1; 16]),
+        recorded_from: offset,
+        recorded_to: None,
+        recorded_at: memory.recorded_at,
+        memory,
+    }
+}
+
+pub(crate) fn id_of(text: &str, memories: &[Memory]) -> MemoryId {
+    memories
+        .iter()
+        .find(|memory| memory.claim.text.expose() == text)
+        .map(|memory| memory.id)
+        .unwrap()
+}

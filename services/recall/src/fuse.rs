@@ -1,0 +1,98 @@
+//! Which fifty memories do the legs propose together, and at which place did each leg see them?
+
+use std::collections::BTreeMap;
+
+use anamnesis_domain::ids::MemoryId;
+use anamnesis_domain::rank;
+use anamnesis_pipeline::stores::Hit;
+
+/// How many fused memories go on to the authority (`domain.md` §5).
+pub(crate) const FUSED_MAX: usize = 50;
+
+/// What the legs said of one memory. Places count from 1.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Evidence {
+    /// Place and BM25 score.
+    pub text: Option<(usize, f64)>,
+    /// Place and cosine.
+    pub vector: Option<(usize, f64)>,
+    pub graph: Option<usize>,
+}
+
+/// Reciprocal rank fusion of the legs' hits; what only the graph or only one leg found is in it too.
+pub(crate) fn fuse(text: &[Hit], vector: &[Hit], graph: &[Hit]) -> Vec<(MemoryId, Evidence)> {
+    let mut evidence: BTreeMap<MemoryId, Evidence> = BTreeMap::new();
+    for (place, hit) in text.iter().enumerate() {
+        evidence.entry(hit.memory_id).or_default().text = Some((place + 1, hit.score));
+    }
+    for (place, hit) in vector.iter().enumerate() {
+        evidence.entry(hit.memory_id).or_default().vector = Some((place + 1, hit.score));
+    }
+    for (place, hit) in graph.iter().enumerate() {
+        evidence.entry(hit.memory_id).or_default().graph = Some(place + 1);
+    }
+    let ids = |hits: &[Hit]| hits.iter().map(|hit| hit.memory_id).collect::<Vec<_>>();
+    let fused = rank::fuse(&[ids(text), ids(vector), ids(graph)]);
+    let known = |id: MemoryId| evidence.get(&id).copied().unwrap_or_default();
+    fused
+        .into_iter()
+        .take(FUSED_MAX)
+        .map(|(id, _)| (id, known(id)))
+        .collect()
+}
+
+/// Hits of one leg over several filters as one list: the filters admit different memories, and the
+/// scores are comparable, since the statistics are those of the owner and not of the filter.
+pub(crate) fn merge(lists: Vec<Vec<Hit>>) -> Vec<Hit> {
+    let mut hits: Vec<Hit> = lists.into_iter().flatten().collect();
+    hits.sort_by(|a, b| {
+        b.score
+            .total_cmp(&a.score)
+            .then(a.memory_id.cmp(&b.memory_id))
+    });
+    let mut seen = std::collections::BTreeSet::new();
+    hits.retain(|hit| seen.insert(hit.memory_id));
+    hits.truncate(FUSED_MAX);
+    hits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hit(id: u8, score: f64) -> Hit {
+        Hit {
+            memory_id: MemoryId::from_bytes([id; 16]),
+            version: 1,
+            score,
+        }
+    }
+
+    #[test]
+    fn a_place_in_each_leg_is_kept() {
+        let fused = fuse(&[hit(1, 9.0), hit(2, 3.0)], &[hit(2, 0.8)], &[hit(3, 1.0)]);
+        assert_eq!(fused[0].0, hit(2, 0.0).memory_id);
+        let expected = Evidence {
+            text: Some((2, 3.0)),
+            vector: Some((1, 0.8)),
+            graph: None,
+        };
+        assert_eq!(fused[0].1, expected);
+        assert_eq!(fused.len(), 3);
+    }
+
+    #[test]
+    fn no_more_than_fifty_go_on() {
+        let many: Vec<Hit> = (0..200).map(|n| hit(n, 1.0)).collect();
+        assert_eq!(fuse(&many, &[], &[]).len(), FUSED_MAX);
+    }
+
+    #[test]
+    fn merged_lists_are_ordered_by_score_and_hold_each_memory_once() {
+        let merged = merge(vec![vec![hit(1, 1.0)], vec![hit(2, 2.0), hit(1, 0.5)]]);
+        assert_eq!(
+            merged.iter().map(|hit| hit.score).collect::<Vec<_>>(),
+            [2.0, 1.0]
+        );
+    }
+}

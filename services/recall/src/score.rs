@@ -1,0 +1,197 @@
+//! How good an answer is one memory, and is it stale?
+
+use anamnesis_domain::attribute::Attributes;
+use anamnesis_domain::decay;
+use anamnesis_domain::memory::Memory;
+use anamnesis_domain::rank::{self, ScoreParts};
+use anamnesis_domain::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::fuse::Evidence;
+use crate::terms::Terms;
+
+/// Relevance below which nothing is returned unless the caller asks for another floor. Lexical
+/// relevance reaches it when more than half of a question's telling words are said; a semantic model's
+/// when the stretched cosine does. `min_score` replaces it.
+pub const FLOOR: f64 = 0.45;
+
+/// How vectors of the configured model are read.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Model {
+    /// A hash embedding's cosines mean nothing beyond shared words, which the lexical part counts
+    /// better: then only lexical relevance counts.
+    pub is_semantic: bool,
+    /// The cosine of two unrelated texts.
+    pub unrelated: f64,
+}
+
+/// The parts of a score and where each leg saw the memory: why this came.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Score {
+    #[serde(rename = "final")]
+    pub final_score: f64,
+    pub relevance: f64,
+    pub recency: f64,
+    pub importance: f64,
+    pub access: f64,
+    /// The boost of a protected fact, or 0.
+    pub protected: f64,
+    pub ranks: Ranks,
+}
+
+/// Places from 1; `null` where a leg did not see the memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Ranks {
+    pub text: Option<usize>,
+    pub vector: Option<usize>,
+    pub graph: Option<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Staleness {
+    pub stale: bool,
+    /// Days since it began to hold or was last verified, whichever is later.
+    pub age_days: f64,
+    pub half_life_days: u32,
+}
+
+/// Six decimals: more than anybody reads, and few enough that the last bit of a vectorised sum does
+/// not decide an order.
+fn rounded(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}
+
+/// Scores a memory at the instant asked about.
+pub(crate) fn score(
+    memory: &Memory,
+    evidence: Evidence,
+    terms: &Terms,
+    model: Model,
+    at: Timestamp,
+) -> Score {
+    let lexical = terms.relevance(memory, evidence.text.map_or(0.0, |(_, bm25)| bm25));
+    let dense = match evidence.vector {
+        Some((_, cosine)) if model.is_semantic => rank::dense_relevance(cosine, model.unrelated),
+        Some(_) | None => 0.0,
+    };
+    let half_life = half_life_days(memory);
+    let access = match memory.last_accessed_at {
+        Some(last) => decay::access(memory.access_count, at.days_since(last), half_life),
+        None => 0.0,
+    };
+    let parts = ScoreParts {
+        relevance: rounded(lexical.max(dense)),
+        recency: rounded(decay::recency(at.days_since(fresh_at(memory)), half_life)),
+        importance: memory.claim.importance.share(),
+        access: rounded(access),
+        protected: if memory.protected {
+            rank::PROTECTED_BOOST
+        } else {
+            0.0
+        },
+    };
+    Score {
+        final_score: rounded(parts.final_score()),
+        relevance: parts.relevance,
+        recency: parts.recency,
+        importance: parts.importance,
+        access: parts.access,
+        protected: parts.protected,
+        ranks: Ranks {
+            text: evidence.text.map(|(place, _)| place),
+            vector: evidence.vector.map(|(place, _)| place),
+            graph: evidence.graph,
+        },
+    }
+}
+
+/// A memory is stale when nobody said it again for longer than its half-life.
+pub(crate) fn staleness(memory: &Memory, at: Timestamp) -> Staleness {
+    let half_life_days = Attributes::shipped().kind(memory.claim.kind).half_life_days;
+    let age_days = at.days_since(fresh_at(memory)).max(0.0);
+    Staleness {
+        stale: age_days > f64::from(half_life_days),
+        age_days: (age_days * 10.0).round() / 10.0,
+        half_life_days,
+    }
+}
+
+fn fresh_at(memory: &Memory) -> Timestamp {
+    let from = memory.standing.valid_from;
+    memory
+        .last_verified_at
+        .map_or(from, |verified| verified.max(from))
+}
+
+fn half_life_days(memory: &Memory) -> f64 {
+    f64::from(Attributes::shipped().kind(memory.claim.kind).half_life_days)
+}
+
+#[cfg(test)]
+mod tests {
+    use anamnesis_domain::memory::Kind;
+
+    use super::*;
+    use crate::fixture::{Reader, at, claim, memory};
+    use crate::understand::QueryReader as _;
+
+    const HASH: Model = Model {
+        is_semantic: false,
+        unrelated: 0.35,
+    };
+
+    fn terms(question: &str) -> Terms {
+        Terms::of(question, Reader.entities(question), &Reader)
+    }
+
+    #[test]
+    fn the_parts_add_up_to_the_formula() {
+        let mut memory = memory(claim(Kind::Allergy, "我对花生过敏"));
+        memory.claim.valid_from = at("2016-11-02T00:00:00Z");
+        memory.standing.valid_from = memory.claim.valid_from;
+        memory.protected = true;
+        let now = memory
+            .claim
+            .valid_from
+            .plus_millis(3650 * anamnesis_domain::time::DAY_MS);
+        let score = score(
+            &memory,
+            Evidence::default(),
+            &terms("我对花生过敏吗"),
+            HASH,
+            now,
+        );
+        assert!((score.recency - 0.5).abs() < 1e-9);
+        let sum = 0.55 * score.relevance + 0.2 * 0.5 + 0.2 * score.importance + 0.1;
+        assert!((score.final_score - sum).abs() < 1e-6);
+        assert!(!staleness(&memory, now).stale);
+        assert!(staleness(&memory, now.plus_millis(1)).stale);
+    }
+
+    #[test]
+    fn a_hash_embedding_never_lifts_anything_over_the_floor() {
+        let memory = memory(claim(Kind::Fact, "I live in Suzhou"));
+        let near = Evidence {
+            vector: Some((1, 0.99)),
+            ..Evidence::default()
+        };
+        let asked = terms("favourite colour");
+        let now = at("2026-11-02T00:00:00Z");
+        assert_eq!(score(&memory, near, &asked, HASH, now).relevance, 0.0);
+        let semantic = Model {
+            is_semantic: true,
+            ..HASH
+        };
+        assert!(score(&memory, near, &asked, semantic, now).relevance > 0.9);
+    }
+
+    #[test]
+    fn being_verified_makes_a_memory_fresh_again() {
+        let mut memory = memory(claim(Kind::Preference, "less sugar"));
+        let said = memory.standing.valid_from;
+        let years_later = said.plus_millis(800 * anamnesis_domain::time::DAY_MS);
+        assert!(staleness(&memory, years_later).stale);
+        memory.last_verified_at = Some(years_later);
+        assert!(!staleness(&memory, years_later).stale);
+    }
+}

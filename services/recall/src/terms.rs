@@ -1,0 +1,412 @@
+//! What in a question tells, how much of it does a memory say, and how relevant is that?
+//!
+//! BM25 alone cannot carry a floor: its score depends on how many memories an owner has, so the only
+//! memory of a new owner would never clear one. The share of the question's telling words that a memory
+//! covers does not depend on anything else, and the two together are lexical relevance.
+
+use std::collections::BTreeSet;
+
+use anamnesis_domain::memory::{Entity, Kind, Memory};
+use anamnesis_domain::rank;
+use anamnesis_domain::tokens;
+
+use crate::cues;
+use crate::understand::QueryReader;
+
+/// Relevance of a memory that says every telling word of the question, before the part of BM25. With
+/// half of the words it stays below the floor of 0.45, with more than half it clears it.
+const FULL_COVERAGE: f64 = 0.82;
+/// BM25's own part for memories that cover equally much.
+const BM25_PART: f64 = 0.05;
+/// Relevance of an exact identifier (order, model or examination number) that question and memory
+/// share: it is what was asked for, whatever else the question says.
+const SAME_IDENTIFIER: f64 = 0.90;
+
+/// One telling word of a question.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Term {
+    pub token: String,
+    pub weight: f64,
+    /// Kinds of memory that the word asks for.
+    pub kinds: Vec<Kind>,
+    /// Entities that the word names, by their place in the question's list.
+    pub entities: Vec<usize>,
+    pub is_identifier: bool,
+}
+
+/// The telling words of a question, and the entities that it names.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Terms {
+    pub terms: Vec<Term>,
+    pub entities: Vec<Entity>,
+}
+
+impl Terms {
+    pub(crate) fn of(question: &str, entities: Vec<Entity>, reader: &dyn QueryReader) -> Self {
+        let tokens = tokens::query_tokens(question);
+        let mut terms: Vec<Term> = tokens
+            .iter()
+            .map(|token| term(token, &entities, reader))
+            .filter(|term| term.weight > 0.0)
+            .collect();
+        if terms.iter().any(|term| is_pair(&term.token)) {
+            // A pair of characters says more than each of them; a lone cue such as 药 still tells.
+            terms.retain(|term| !is_single(&term.token) || !term.kinds.is_empty());
+        }
+        if terms.is_empty() {
+            let plain = |token: &String| Term {
+                weight: 1.0,
+                ..term(token, &entities, reader)
+            };
+            terms = tokens.iter().map(plain).collect();
+        }
+        Self { terms, entities }
+    }
+
+    /// Kinds that the question asks for by a word.
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        let kinds: BTreeSet<Kind> = self
+            .terms
+            .iter()
+            .flat_map(|term| term.kinds.iter().copied())
+            .collect();
+        kinds.into_iter().collect()
+    }
+
+    /// What the text leg searches beside the question's own tokens: the other language's words for the
+    /// kinds asked about, and canonical names of the entities.
+    pub(crate) fn added(&self, question: &[String]) -> Vec<String> {
+        let cues = self
+            .kinds()
+            .into_iter()
+            .flat_map(|kind| cues::tokens_of(kind).iter().cloned());
+        let names = self
+            .entities
+            .iter()
+            .flat_map(|entity| tokens::query_tokens(entity.name.expose()));
+        let added: BTreeSet<String> = cues
+            .chain(names)
+            .filter(|token| !question.contains(token))
+            .collect();
+        added.into_iter().collect()
+    }
+
+    /// Lexical relevance of a memory, 0 to 1.
+    pub(crate) fn relevance(&self, memory: &Memory, bm25: f64) -> f64 {
+        let words: BTreeSet<String> = tokens::index_tokens(memory.claim.text.expose())
+            .into_iter()
+            .collect();
+        let shared: BTreeSet<usize> = self
+            .entities
+            .iter()
+            .enumerate()
+            .filter(|(_, entity)| memory.claim.entities.contains(entity))
+            .map(|(place, _)| place)
+            .collect();
+        let (mut covered, mut all) = (0.0, 0.0);
+        let mut has_identifier = false;
+        for term in &self.terms {
+            all += term.weight;
+            let is_said = words.contains(&term.token);
+            let is_named = term.entities.iter().any(|place| shared.contains(place));
+            let is_asked = term.kinds.iter().any(|kind| {
+                memory.claim.kind == *kind
+                    || cues::tokens_of(*kind).iter().any(|cue| words.contains(cue))
+            });
+            if is_said || is_named || is_asked {
+                covered += term.weight;
+            }
+            has_identifier |= is_said && term.is_identifier;
+        }
+        for (place, entity) in self.entities.iter().enumerate() {
+            all += 1.0;
+            let mut name = tokens::query_tokens(entity.name.expose())
+                .into_iter()
+                .peekable();
+            let is_said = name.peek().is_some() && name.all(|token| words.contains(&token));
+            if shared.contains(&place) || is_said {
+                covered += 1.0;
+            }
+        }
+        if all == 0.0 {
+            return 0.0;
+        }
+        let share = covered / all;
+        let frequency = rank::lexical_relevance(bm25.max(0.0));
+        let by_words = FULL_COVERAGE * share + BM25_PART * frequency;
+        // A rare word alone makes a high BM25 score; the less of the question it is, the less it tells.
+        let by_frequency = frequency * (0.5 + 0.5 * share);
+        let lexical = if share > 0.0 {
+            by_words.max(by_frequency)
+        } else {
+            0.0
+        };
+        if has_identifier {
+            lexical.max(SAME_IDENTIFIER)
+        } else {
+            lexical
+        }
+    }
+}
+
+fn term(token: &str, entities: &[Entity], reader: &dyn QueryReader) -> Term {
+    let kinds = cues::kinds_of(token).to_vec();
+    let named = if entities.is_empty() {
+        Vec::new()
+    } else {
+        reader.entities(token)
+    };
+    let is_name_of = |entity: &Entity| {
+        named.contains(entity)
+            || tokens::index_tokens(entity.name.expose())
+                .iter()
+                .any(|t| t == token)
+    };
+    let entities: Vec<usize> = entities
+        .iter()
+        .enumerate()
+        .filter(|(_, entity)| is_name_of(entity))
+        .map(|(place, _)| place)
+        .collect();
+    let is_identifier = is_identifier(token);
+    let weight = if is_identifier {
+        3.0
+    } else if !kinds.is_empty() || !entities.is_empty() {
+        1.0
+    } else if tells_nothing(token) {
+        0.0
+    } else if is_pair(token) {
+        // Every word boundary makes a pair too, so one of them is less than a word.
+        0.6
+    } else {
+        1.0
+    };
+    Term {
+        token: token.to_owned(),
+        weight,
+        kinds,
+        entities,
+        is_identifier,
+    }
+}
+
+/// An order, model or examination number: letters and digits together, or at least five digits. A
+/// number with its unit (500mg) is an amount, and a year is a time.
+fn is_identifier(token: &str) -> bool {
+    let has_digit = token.chars().any(|c| c.is_ascii_digit());
+    if !has_digit || !token.is_ascii() || token.len() < 4 {
+        return false;
+    }
+    let rest = token.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    if rest.is_empty() {
+        return token.len() >= 5 && !token.contains('.');
+    }
+    let starts_with_letter = token.starts_with(|c: char| c.is_ascii_alphabetic());
+    starts_with_letter
+        || (rest.len() < token.len()
+            && rest.chars().any(|c| c.is_ascii_digit())
+            && !is_ratio_or_date(token))
+}
+
+/// `120/80`, `2024-03-01`: digits and marks only.
+fn is_ratio_or_date(token: &str) -> bool {
+    token
+        .chars()
+        .all(|c| c.is_ascii_digit() || matches!(c, '-' | '/' | '.'))
+}
+
+fn is_single(token: &str) -> bool {
+    let mut chars = token.chars();
+    chars.next().is_some_and(tokens::is_han) && chars.next().is_none()
+}
+
+fn is_pair(token: &str) -> bool {
+    token.chars().count() == 2 && token.chars().all(tokens::is_han)
+}
+
+/// Words that a question has whatever it is about.
+fn tells_nothing(token: &str) -> bool {
+    const LATIN: &[&str] = &[
+        "tell",
+        "please",
+        "know",
+        "any",
+        "some",
+        "there",
+        "list",
+        "show",
+        "give",
+        "remember",
+        "all",
+        "from",
+        "as",
+        "by",
+        "if",
+        "so",
+        "not",
+        "no",
+        "still",
+        "currently",
+        "now",
+        "current",
+        "last",
+        "year",
+        "month",
+        "week",
+        "yesterday",
+        "today",
+        "much",
+        "many",
+        "been",
+        "get",
+        "got",
+        "ever",
+    ];
+    const PAIRS: &[&str] = &[
+        "现在", "目前", "最近", "之前", "以前", "时候", "一下", "知道", "告诉", "帮忙", "记得",
+        "去年", "前年", "上个", "上月", "月的", "昨天", "前天", "上周", "情况", "患者", "病人",
+        "本人",
+    ];
+    const FUNCTION: &str = "我你您他她它们的了吗呢吧啊呀是有在和与及对把被给什么请问哪谁怎多少几个这那都还会能可以要不没就又也很啥去到里";
+    if token.chars().all(tokens::is_han) {
+        return PAIRS.contains(&token) || token.chars().any(|c| FUNCTION.contains(c));
+    }
+    LATIN.contains(&token)
+}
+
+#[cfg(test)]
+mod tests {
+    use anamnesis_domain::memory::EntityKind;
+    use anamnesis_domain::text::Text;
+
+    use super::*;
+    use crate::fixture::{Reader, claim, memory};
+
+    fn terms(question: &str) -> Terms {
+        Terms::of(question, Reader.entities(question), &Reader)
+    }
+
+    /// Whether the memory clears the default floor without any help of BM25.
+    fn check(question: &str, kind: Kind, text: &str, clears: bool) {
+        let mut said = claim(kind, text);
+        said.entities = Reader.entities(text);
+        let relevance = terms(question).relevance(&memory(said), 0.0);
+        assert_eq!(
+            relevance >= crate::score::FLOOR,
+            clears,
+            "{question} / {text}: {relevance}"
+        );
+    }
+
+    #[test]
+    fn the_only_memory_of_an_owner_can_answer() {
+        check("我对什么过敏？", Kind::Allergy, "我对花生过敏", true);
+        check(
+            "What am I allergic to?",
+            Kind::Allergy,
+            "I am allergic to mango",
+            true,
+        );
+        check("头孢", Kind::Allergy, "患者对头孢曲松钠皮试阳性", true);
+        check(
+            "0.625g",
+            Kind::Medication,
+            "阿莫西林克拉维酸钾 ０．６２５ｇ",
+            true,
+        );
+    }
+
+    #[test]
+    fn a_question_in_one_language_meets_a_memory_in_the_other() {
+        check(
+            "What am I allergic to?",
+            Kind::Allergy,
+            "我对花生过敏",
+            true,
+        );
+        check("我对什么过敏", Kind::Allergy, "no shellfish for me", true);
+        check(
+            "Am I allergic to peanuts?",
+            Kind::Allergy,
+            "我对花生过敏",
+            true,
+        );
+        check(
+            "我对花生过敏吗",
+            Kind::Allergy,
+            "I am allergic to peanuts",
+            true,
+        );
+    }
+
+    #[test]
+    fn another_thing_of_the_same_kind_does_not_answer() {
+        check(
+            "Am I allergic to penicillin?",
+            Kind::Allergy,
+            "我对花生过敏",
+            false,
+        );
+        check("我对青霉素过敏吗", Kind::Allergy, "我对花生过敏", false);
+        check("头孢曲松钠", Kind::Allergy, "对头孢克肟过敏", false);
+    }
+
+    #[test]
+    fn an_exact_number_is_enough() {
+        check(
+            "帮我查一下订单 A-20391 现在到哪里了，我很着急想知道",
+            Kind::Event,
+            "A-20391 已签收",
+            true,
+        );
+        check("订单 A-20391", Kind::Event, "订单 A-20392 已签收", false);
+        check(
+            "the slot with ID 88A17",
+            Kind::Event,
+            "王医生 6月21日 08:30 ID 88A17",
+            true,
+        );
+    }
+
+    #[test]
+    fn an_unrelated_memory_stays_below_the_floor() {
+        check("北京明天天气怎么样", Kind::Allergy, "我对花生过敏", false);
+        check(
+            "What is the name of my cat?",
+            Kind::Preference,
+            "I prefer coffee without sugar",
+            false,
+        );
+    }
+
+    #[test]
+    fn amounts_and_times_are_no_identifiers() {
+        for (token, expected) in [
+            ("88a17", true),
+            ("a-1029", true),
+            ("20391", true),
+            ("2024", false),
+            ("500mg", false),
+            ("0.625g", false),
+            ("120/80", false),
+            ("2024-03-01", false),
+            ("hba1c", true),
+        ] {
+            assert_eq!(is_identifier(token), expected, "{token}");
+        }
+    }
+
+    #[test]
+    fn a_named_entity_counts_by_its_canonical_name() {
+        let peanut = Entity {
+            kind: EntityKind::Allergen,
+            name: Text::new("peanut"),
+        };
+        assert_eq!(terms("我对花生过敏吗").entities, [peanut]);
+        assert!(
+            terms("我对花生过敏吗")
+                .added(&[])
+                .contains(&"peanut".to_owned())
+        );
+    }
+}

@@ -1,0 +1,424 @@
+//! What does a question ask: about whom, about when, about which things, in which words?
+
+use anamnesis_domain::input::Task;
+use anamnesis_domain::memory::{Entity, Kind};
+use anamnesis_domain::owner::Subject;
+use anamnesis_domain::text::Text;
+use anamnesis_domain::time::{Interval, Timestamp};
+use anamnesis_domain::tokens;
+use anamnesis_pipeline::stores::SubjectFilter;
+use chrono::{Datelike as _, Days, FixedOffset, NaiveDate, TimeZone as _};
+use unicode_normalization::UnicodeNormalization as _;
+
+use crate::request::Ask;
+use crate::terms::Terms;
+
+/// Recognises things and persons in a question, with the same lexicons that read the turns: only then
+/// do both sides give one thing one name.
+///
+/// Contract: pure (the same text gives the same answer); canonical names as in memories; `subject` is
+/// the relative whom the text is about, `None` when it names none.
+pub trait QueryReader: Send + Sync {
+    fn entities(&self, text: &str) -> Vec<Entity>;
+
+    fn subject(&self, text: &str) -> Option<Subject>;
+}
+
+/// The time that a question's own words ask about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum When {
+    Unsaid,
+    /// "as of 2024": what held at that instant.
+    AsOf(Timestamp),
+    /// "last year": what held at some time in it.
+    During(Interval),
+}
+
+/// A question as recall goes on with it.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Understood {
+    /// The question with references to the task filled in: what is searched.
+    pub rewritten: Text,
+    pub subject: SubjectFilter,
+    pub when: When,
+    pub terms: Terms,
+    /// Kinds that the question asks for by a word.
+    pub kinds: Vec<Kind>,
+    /// Tokens for the text leg.
+    pub search: Vec<String>,
+    /// Those of them that the question does not have itself.
+    pub added: Vec<String>,
+}
+
+/// Longest part of a task that is put into a question, in characters: the question stays the question.
+const TASK_CHARS_MAX: usize = 400;
+
+pub(crate) fn understand(
+    ask: &Ask,
+    task: Option<&Task>,
+    now: Timestamp,
+    zone_minutes: i32,
+    reader: &dyn QueryReader,
+) -> Understood {
+    let question: String = ask
+        .query
+        .expose()
+        .nfkc()
+        .collect::<String>()
+        .trim()
+        .to_owned();
+    let lower = question.to_lowercase();
+    let rewritten = match task {
+        Some(task) if is_vague(&lower) => with_task(&question, task),
+        Some(_) | None => question.clone(),
+    };
+    let subject = ask
+        .subject
+        .clone()
+        .unwrap_or_else(|| about(&question, &lower, ask, reader));
+    let terms = Terms::of(&rewritten, reader.entities(&rewritten), reader);
+    let mut search = tokens::query_tokens(&rewritten);
+    let added = terms.added(&search);
+    search.extend(added.iter().cloned());
+    Understood {
+        kinds: terms.kinds(),
+        when: when(&lower, now, zone_minutes),
+        rewritten: Text::new(rewritten),
+        subject,
+        terms,
+        search,
+        added,
+    }
+}
+
+/// Whom the question is about. Without a relative in it, the owner: never "anybody".
+fn about(question: &str, lower: &str, ask: &Ask, reader: &dyn QueryReader) -> SubjectFilter {
+    if let Some(subject) = reader.subject(question) {
+        return SubjectFilter::Only(subject);
+    }
+    let is_about_family = [
+        "家族",
+        "家里人",
+        "遗传史",
+        "family history",
+        "runs in my family",
+        "run in my family",
+    ]
+    .iter()
+    .any(|cue| lower.contains(cue));
+    if is_about_family {
+        return SubjectFilter::Any;
+    }
+    let is_pronoun = lower.contains(['他', '她'])
+        || lower
+            .split(|c: char| !c.is_alphanumeric() && c != '\'')
+            .any(|word| {
+                matches!(
+                    word,
+                    "he" | "she" | "him" | "his" | "her" | "he's" | "she's"
+                )
+            });
+    let before = ask.said_before.last().filter(|_| is_pronoun);
+    match before.and_then(|said| reader.subject(said.expose())) {
+        Some(subject) => SubjectFilter::Only(subject),
+        None => SubjectFilter::Only(Subject::Self_),
+    }
+}
+
+/// Whether the question points at something that only the task can name.
+fn is_vague(lower: &str) -> bool {
+    const HAN: &[&str] = &[
+        "那个",
+        "这个",
+        "刚才",
+        "继续",
+        "接着",
+        "上次那",
+        "那件事",
+        "那单",
+    ];
+    const LATIN: &[&str] = &[
+        "that one",
+        "this one",
+        "continue",
+        "carry on",
+        "go on",
+        "the same one",
+        "where were we",
+    ];
+    HAN.iter().chain(LATIN).any(|cue| lower.contains(cue))
+}
+
+/// Goal, last constraint and last error of the task, after the question.
+fn with_task(question: &str, task: &Task) -> String {
+    let parts = [
+        Some(&task.goal),
+        task.constraints.last(),
+        task.tool_error.as_ref(),
+    ];
+    let known: Vec<&str> = parts.into_iter().flatten().map(Text::expose).collect();
+    let known: String = known.join("; ").chars().take(TASK_CHARS_MAX).collect();
+    if known.is_empty() {
+        question.to_owned()
+    } else {
+        format!("{question} ({known})")
+    }
+}
+
+fn when(lower: &str, now: Timestamp, zone_minutes: i32) -> When {
+    let today = now.to_zone(zone_minutes).date_naive();
+    let Some((first, after)) = relative_days(lower, today).or_else(|| named_days(lower)) else {
+        return When::Unsaid;
+    };
+    let offset = now.to_zone(zone_minutes).offset().to_owned();
+    let (Some(from), Some(to)) = (midnight(first, offset), midnight(after, offset)) else {
+        return When::Unsaid;
+    };
+    if ["as of", "截至", "截止"]
+        .iter()
+        .any(|cue| lower.contains(cue))
+    {
+        return When::AsOf(to.plus_millis(-1));
+    }
+    Interval::new(from, Some(to)).map_or(When::Unsaid, When::During)
+}
+
+fn midnight(day: NaiveDate, offset: FixedOffset) -> Option<Timestamp> {
+    let at = offset
+        .from_local_datetime(&day.and_hms_opt(0, 0, 0)?)
+        .single()?;
+    Some(Timestamp::from_millis(at.timestamp_millis()))
+}
+
+/// First day and day after the last of a time named relative to today.
+fn relative_days(lower: &str, today: NaiveDate) -> Option<(NaiveDate, NaiveDate)> {
+    let has = |cues: &[&str]| cues.iter().any(|cue| lower.contains(cue));
+    let year = |back: i32| whole_year(today.year() - back);
+    if has(&["前年"]) {
+        return year(2);
+    }
+    if has(&["去年", "last year"]) {
+        return year(1);
+    }
+    if has(&["上个月", "上月", "last month"]) {
+        let last = today.with_day(1)?.pred_opt()?;
+        return whole_month(last.year(), last.month());
+    }
+    if has(&["上周", "上个星期", "上星期", "上个礼拜", "last week"]) {
+        let monday = today - Days::new(u64::from(today.weekday().num_days_from_monday()));
+        return Some((monday - Days::new(7), monday));
+    }
+    if has(&["前天", "day before yesterday"]) {
+        return Some((today - Days::new(2), today - Days::new(1)));
+    }
+    if has(&["昨天", "yesterday"]) {
+        return Some((today - Days::new(1), today));
+    }
+    None
+}
+
+/// `2024年`, `2024年3月`, `in 2024`, `march 2024`, `as of 2024`. A number that is not written as a time
+/// (an order number) is none.
+fn named_days(lower: &str) -> Option<(NaiveDate, NaiveDate)> {
+    const BEFORE_OR_AFTER: &[&str] = &["以前", "之前", "以后", "之后", "以来"];
+    let bytes = lower.as_bytes();
+    for (at, _) in lower.match_indices(|c: char| c.is_ascii_digit()) {
+        let Some(digits) = lower.get(at..at + 4) else {
+            continue;
+        };
+        let is_run = digits.bytes().all(|b| b.is_ascii_digit())
+            && (at == 0 || !bytes[at - 1].is_ascii_digit())
+            && !bytes.get(at + 4).is_some_and(u8::is_ascii_digit);
+        let Some(year) = digits
+            .parse::<i32>()
+            .ok()
+            .filter(|year| is_run && (1900..2200).contains(year))
+        else {
+            continue;
+        };
+        let (head, tail) = (&lower[..at], &lower[at + 4..]);
+        if let Some(tail) = tail.strip_prefix('年') {
+            if BEFORE_OR_AFTER.iter().any(|word| tail.contains(word)) {
+                return None;
+            }
+            let digits: String = tail.chars().take_while(char::is_ascii_digit).collect();
+            let is_month = tail[digits.len()..].starts_with('月');
+            return match digits.parse::<u32>() {
+                Ok(month) if is_month => whole_month(year, month),
+                Ok(_) | Err(_) => whole_year(year),
+            };
+        }
+        let word = head
+            .trim_end()
+            .rsplit(|c: char| !c.is_alphabetic())
+            .next()
+            .unwrap_or_default();
+        if let Some(month) = month_of(word) {
+            return whole_month(year, month);
+        }
+        if matches!(word, "in" | "during" | "of") && !tail.starts_with(['-', '/', '.']) {
+            return whole_year(year);
+        }
+    }
+    None
+}
+
+fn month_of(word: &str) -> Option<u32> {
+    const MONTHS: [&str; 12] = [
+        "january",
+        "february",
+        "march",
+        "april",
+        "may",
+        "june",
+        "july",
+        "august",
+        "september",
+        "october",
+        "november",
+        "december",
+    ];
+    let place = MONTHS
+        .iter()
+        .position(|month| *month == word || (word.len() == 3 && month.starts_with(word)))?;
+    u32::try_from(place + 1).ok()
+}
+
+fn whole_year(year: i32) -> Option<(NaiveDate, NaiveDate)> {
+    Some((
+        NaiveDate::from_ymd_opt(year, 1, 1)?,
+        NaiveDate::from_ymd_opt(year + 1, 1, 1)?,
+    ))
+}
+
+fn whole_month(year: i32, month: u32) -> Option<(NaiveDate, NaiveDate)> {
+    let first = NaiveDate::from_ymd_opt(year, month, 1)?;
+    Some((first, first.checked_add_months(chrono::Months::new(1))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use anamnesis_domain::input::TaskStatus;
+
+    use super::*;
+    use crate::fixture::Reader;
+
+    const NOW: &str = "2026-11-02T04:00:00Z";
+
+    fn read(question: &str) -> Understood {
+        understand(
+            &Ask::new(question),
+            None,
+            Timestamp::parse(NOW).unwrap(),
+            480,
+            &Reader,
+        )
+    }
+
+    #[test]
+    fn a_question_is_about_the_owner_unless_it_names_somebody() {
+        for (question, subject) in [
+            ("我对什么过敏", SubjectFilter::Only(Subject::Self_)),
+            (
+                "Am I allergic to penicillin?",
+                SubjectFilter::Only(Subject::Self_),
+            ),
+            ("我爸对什么过敏", SubjectFilter::Only(Subject::Father)),
+            (
+                "What are my father's allergies?",
+                SubjectFilter::Only(Subject::Father),
+            ),
+            (
+                "Does my mother take aspirin",
+                SubjectFilter::Only(Subject::Mother),
+            ),
+            ("我们家族有什么病史", SubjectFilter::Any),
+            ("他对什么过敏", SubjectFilter::Only(Subject::Self_)),
+        ] {
+            assert_eq!(read(question).subject, subject, "{question}");
+        }
+    }
+
+    #[test]
+    fn a_pronoun_is_whom_the_last_message_named() {
+        let mut ask = Ask::new("他对什么过敏？");
+        ask.said_before = vec![Text::new("我爸要做手术")];
+        let now = Timestamp::parse(NOW).unwrap();
+        let understood = understand(&ask, None, now, 480, &Reader);
+        assert_eq!(understood.subject, SubjectFilter::Only(Subject::Father));
+        ask.subject = Some(SubjectFilter::Only(Subject::Self_));
+        let understood = understand(&ask, None, now, 480, &Reader);
+        assert_eq!(understood.subject, SubjectFilter::Only(Subject::Self_));
+    }
+
+    fn check(question: &str, expected: &str) {
+        let zone = |at: Timestamp| at.to_zone(480).format("%Y-%m-%d").to_string();
+        let shown = match read(question).when {
+            When::Unsaid => "unsaid".to_owned(),
+            When::AsOf(at) => format!("as of {}", zone(at)),
+            When::During(range) => format!(
+                "{} to {}",
+                zone(range.from()),
+                range.to().map_or(String::new(), zone)
+            ),
+        };
+        assert_eq!(shown, expected, "{question}");
+    }
+
+    #[test]
+    fn the_time_asked_about_is_read_from_the_words() {
+        check("我去年吃什么药", "2025-01-01 to 2026-01-01");
+        check("what did I take last year?", "2025-01-01 to 2026-01-01");
+        check("上个月的血压", "2026-10-01 to 2026-11-01");
+        check("昨天说了什么", "2026-11-01 to 2026-11-02");
+        check("last week", "2026-10-26 to 2026-11-02");
+        check("2024年3月我住哪里", "2024-03-01 to 2024-04-01");
+        check("2024年住哪", "2024-01-01 to 2025-01-01");
+        check("where did I live in 2024?", "2024-01-01 to 2025-01-01");
+        check("my dose in March 2024", "2024-03-01 to 2024-04-01");
+        check("my dose as of 2024", "as of 2024-12-31");
+        check("截至2024年我的体重", "as of 2024-12-31");
+    }
+
+    #[test]
+    fn a_number_that_is_no_time_says_nothing_about_time() {
+        check("我现在吃什么药", "unsaid");
+        check("order 20240618", "unsaid");
+        check("order 2024-118", "unsaid");
+        check("room 2024", "unsaid");
+        check("2024年以前", "unsaid");
+    }
+
+    #[test]
+    fn a_vague_reference_is_filled_from_the_task() {
+        let task = Task {
+            id: "t1".to_owned(),
+            goal: Text::new("为订单 A-20391 申请退款"),
+            status: TaskStatus::Active,
+            decision: None,
+            confirmed_facts: Vec::new(),
+            constraints: vec![Text::new("退到尾号 3047 的卡")],
+            open_questions: Vec::new(),
+            tool_error: None,
+            pending_confirmations: Vec::new(),
+            expires_at: None,
+            updated_at: Timestamp::default(),
+        };
+        let now = Timestamp::parse(NOW).unwrap();
+        let vague = understand(&Ask::new("继续那个"), Some(&task), now, 0, &Reader);
+        assert_eq!(
+            vague.rewritten.expose(),
+            "继续那个 (为订单 A-20391 申请退款; 退到尾号 3047 的卡)"
+        );
+        let clear = understand(&Ask::new("我对什么过敏"), Some(&task), now, 0, &Reader);
+        assert_eq!(clear.rewritten.expose(), "我对什么过敏");
+    }
+
+    #[test]
+    fn the_other_languages_words_are_searched_too() {
+        let understood = read("What am I allergic to?");
+        assert_eq!(understood.kinds, [Kind::Allergy]);
+        assert!(understood.search.contains(&"过敏".to_owned()));
+        assert!(!understood.added.contains(&"allergic".to_owned()));
+    }
+}
