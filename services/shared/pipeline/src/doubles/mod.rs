@@ -5,6 +5,8 @@ pub mod graph;
 pub mod keyring;
 pub mod log;
 pub mod records;
+#[cfg(test)]
+mod suites;
 pub mod text;
 pub mod vectors;
 mod versions;

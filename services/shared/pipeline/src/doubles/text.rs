@@ -35,10 +35,8 @@ impl MemoryText {
 }
 
 fn frequency(terms: &Terms, term: &str) -> u32 {
-    terms
-        .iter()
-        .find(|(held, _)| held == term)
-        .map_or(0, |(_, frequency)| *frequency)
+    let place = terms.binary_search_by(|(held, _)| held.as_str().cmp(term));
+    place.map_or(0, |place| terms[place].1)
 }
 
 fn length(terms: &Terms) -> u64 {
