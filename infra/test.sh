@@ -20,12 +20,12 @@ summary() {
     rm -f "$log"
 }
 
-# step NAME COMMAND…: runs it, keeps what it prints, says how long it took.
+# step NAME COMMAND…: runs it and says how long it took.
 step() {
     local name=$1 start=$SECONDS
     shift
     printf '\n== %s: %s\n' "$name" "$*"
-    "$@" 2>&1 | tee "$log"
+    "$@" 2>&1 | tee -a "$log"
     printf '== %s took %d s\n' "$name" "$((SECONDS - start))"
 }
 
@@ -41,5 +41,6 @@ fi
 step "light crates" cargo test --locked --quiet
 [ "${1:-all}" = quick ] && exit
 step lints cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
-# Repeats the light crates' tests: they are seconds, and the count below is then the whole.
+# Repeats the light crates' tests, which take seconds; so the count starts again.
+: > "$log"
 step "all crates" cargo test --locked --workspace --no-fail-fast
