@@ -13,6 +13,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anamnesis_domain::memory::Permille;
+use anamnesis_domain::time::Timestamp;
 use anamnesis_pipeline::caller::{Callers, TokenConfig};
 use figment::providers::{Format, Serialized, Toml};
 use figment::value::{Dict, Map, Value};
@@ -21,7 +22,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::config_error::ConfigError;
 
-/// Variables with this prefix are configuration: `ANAMNESIS__RECALL__TOP_K=5` is `top_k` of `[recall]`.
+/// Variables with this prefix are configuration: `ANAMNESIS__RECALL__FLOOR=0.5` is `floor` of `[recall]`.
 pub const ENVIRONMENT_PREFIX: &str = "ANAMNESIS__";
 
 /// Has no `Debug`: what may be shown is [`Config::to_masked_toml`].
@@ -35,6 +36,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The tenant of owners that a shape gives without one.
     pub tenant: String,
+    /// The clock of dates and times that come without one, and of "last year" in a question.
+    pub zone: Zone,
     pub log: LogConfig,
     pub keyring: KeyringConfig,
     pub records: RecordsConfig,
@@ -46,7 +49,6 @@ pub struct Config {
     pub extraction: ExtractionConfig,
     pub recall: RecallConfig,
     pub forget: ForgetConfig,
-    pub limits: LimitsConfig,
     pub telemetry: TelemetryConfig,
     pub callers: Vec<TokenConfig>,
 }
@@ -58,6 +60,7 @@ impl Default for Config {
             data_dir: PathBuf::from("data"),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7700)),
             tenant: "local".to_owned(),
+            zone: Zone::default(),
             log: LogConfig::default(),
             keyring: KeyringConfig::default(),
             records: RecordsConfig::default(),
@@ -69,7 +72,6 @@ impl Default for Config {
             extraction: ExtractionConfig::default(),
             recall: RecallConfig::default(),
             forget: ForgetConfig::default(),
-            limits: LimitsConfig::default(),
             telemetry: TelemetryConfig::default(),
             callers: Vec::new(),
         }
@@ -208,21 +210,10 @@ fn threads_default() -> u32 {
     1
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsentConfig {
     pub default: ConsentDefault,
-    /// What lacked consent is released by a grant within this time, and unreadable after it.
-    pub quarantine_keep: Period,
-}
-
-impl Default for ConsentConfig {
-    fn default() -> Self {
-        Self {
-            default: ConsentDefault::default(),
-            quarantine_keep: Period::hours(72),
-        }
-    }
 }
 
 /// What holds for an owner who was never asked.
@@ -251,35 +242,28 @@ pub enum Episodes {
     Off,
 }
 
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecallConfig {
-    /// Memories in an answer unless the request names another number.
-    pub top_k: u32,
-    /// The most that a request may ask for: checking and scoring are linear in it.
-    pub top_k_max: u32,
-    /// Relevance below which nothing is returned, when vectors come from a language model.
+    /// Relevance below which nothing is returned.
     pub floor: Permille,
-    /// The same for hash vectors, whose relevance is that of the words alone.
-    pub floor_hash: Permille,
-    /// A slower embedding is left out, and the answer says so.
-    pub embedding_deadline: Period,
     /// A slower leg is left out, and the answer says so.
-    pub leg_deadline: Period,
-    /// How long `wait_for` and `?wait=recallable` wait before they give up.
-    pub wait_deadline: Period,
+    pub text_deadline: Period,
+    /// With the embedding of the question.
+    pub vector_deadline: Period,
+    pub graph_deadline: Period,
+    /// How long `wait_for` waits before the answer comes without what it waited for.
+    pub wait_for: Period,
 }
 
 impl Default for RecallConfig {
     fn default() -> Self {
         Self {
-            top_k: 8,
-            top_k_max: 100,
             floor: Permille::new(450),
-            floor_hash: Permille::new(450),
-            embedding_deadline: Period::millis(250),
-            leg_deadline: Period::millis(250),
-            wait_deadline: Period::secs(5),
+            text_deadline: Period::millis(250),
+            vector_deadline: Period::millis(250),
+            graph_deadline: Period::millis(100),
+            wait_for: Period::secs(5),
         }
     }
 }
@@ -287,40 +271,26 @@ impl Default for RecallConfig {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ForgetConfig {
-    /// Active memories per owner, above which the least valuable are archived. Protected ones never.
-    pub capacity: u32,
-    pub health_check_every: Period,
-    /// Accesses reach ranking and eviction through one command per owner and this span.
-    pub access_summary_every: Period,
+    /// Memories of one owner above which the least valuable are archived. Protected ones never.
+    pub capacity_per_owner: u32,
+    /// How long receipts of recalls are kept.
+    pub accesses_kept: Period,
+    /// How long raw records of the inbox are kept.
+    pub inbox_kept: Period,
+    /// What lacked consent is released by a grant within this time, and unreadable after it.
+    pub quarantine_kept: Period,
+    /// Time between two looks for what has expired, was accessed or is too much.
+    pub every: Period,
 }
 
 impl Default for ForgetConfig {
     fn default() -> Self {
         Self {
-            capacity: 10_000,
-            health_check_every: Period::days(7),
-            access_summary_every: Period::hours(1),
-        }
-    }
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LimitsConfig {
-    /// One message. A record is refused above 4 MiB, and sealing and the envelope need their part.
-    pub message_bytes_max: u64,
-    /// One HTTP request.
-    pub request_bytes_max: u64,
-    /// Events in one request: they are appended together.
-    pub batch_events_max: u32,
-}
-
-impl Default for LimitsConfig {
-    fn default() -> Self {
-        Self {
-            message_bytes_max: 1 << 20,
-            request_bytes_max: 16 << 20,
-            batch_events_max: 1_000,
+            capacity_per_owner: 50_000,
+            accesses_kept: Period::days(90),
+            inbox_kept: Period::hours(24),
+            quarantine_kept: Period::hours(72),
+            every: Period::secs(60),
         }
     }
 }
@@ -415,9 +385,6 @@ impl Config {
         } = &self.keyring;
         if master_key_file.is_some() && master_key_env.is_some() {
             return refuse("give keyring.master_key_file or keyring.master_key_env, not both");
-        }
-        if self.recall.top_k == 0 || self.recall.top_k > self.recall.top_k_max {
-            return refuse("recall.top_k must be from 1 to recall.top_k_max");
         }
         if self.tenant.is_empty() || self.tenant.contains(['/', '*']) {
             return refuse("tenant must be a name without / and *");
@@ -519,6 +486,56 @@ impl Serialize for Period {
 }
 
 impl<'de> Deserialize<'de> for Period {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// Minutes east of Greenwich, written as in an instant: `+08:00`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Zone {
+    minutes: i32,
+}
+
+impl Zone {
+    pub const fn minutes(self) -> i32 {
+        self.minutes
+    }
+}
+
+impl FromStr for Zone {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Any instant will do: its offset is what is asked for, and is read as everywhere else.
+        match Timestamp::parse_with_zone(&format!("2000-01-01T00:00:00{text}")) {
+            Ok((_, minutes)) => Ok(Self { minutes }),
+            Err(_) => Err(format!("`{text}` is not an offset from UTC, as +08:00")),
+        }
+    }
+}
+
+impl fmt::Display for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.minutes < 0 { '-' } else { '+' };
+        write!(
+            f,
+            "{sign}{:02}:{:02}",
+            self.minutes.abs() / 60,
+            self.minutes.abs() % 60
+        )
+    }
+}
+
+impl Serialize for Zone {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Zone {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?
             .parse()
@@ -642,7 +659,7 @@ mod tests {
         let environment = [
             ("ANAMNESIS__DATA_DIR", "e"),
             ("ANAMNESIS__LISTEN", "127.0.0.1:2"),
-            ("ANAMNESIS__RECALL__LEG_DEADLINE", "20ms"),
+            ("ANAMNESIS__RECALL__TEXT_DEADLINE", "20ms"),
             ("ANAMNESIS_DATA", "not ours"),
         ];
         let flags = Flags {
@@ -655,7 +672,7 @@ mod tests {
             ("f", Path::new("e"))
         );
         assert_eq!(config.listen.port(), 3);
-        assert_eq!(config.recall.leg_deadline, Period::millis(20));
+        assert_eq!(config.recall.text_deadline, Period::millis(20));
         assert_eq!(config.log, LogConfig::Sqlite { partitions: 8 });
     }
 
@@ -704,6 +721,14 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(period));
             assert_eq!(period.to_string().parse(), Ok(period));
+        }
+    }
+
+    #[test]
+    fn a_zone_reads_what_it_prints() {
+        for (text, minutes) in [("+08:00", 480), ("-03:30", -210), ("+00:00", 0)] {
+            let zone: Zone = text.parse().unwrap();
+            assert_eq!((zone.minutes(), zone.to_string().as_str()), (minutes, text));
         }
     }
 }

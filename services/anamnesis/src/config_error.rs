@@ -168,12 +168,12 @@ mod tests {
             "anamnesis.toml: lisen: no such setting; did you mean listen?",
         );
         check(
-            "[recal]\ntop_k = 5",
+            "[recal]\nfloor = 0.5",
             "anamnesis.toml: recal: no such setting; did you mean recall?",
         );
         check(
-            "[recall]\ntopk = 5",
-            "anamnesis.toml: recall.topk: no such setting; did you mean top_k?",
+            "[recall]\ngraf_deadline = \"1s\"",
+            "anamnesis.toml: recall.graf_deadline: no such setting; did you mean graph_deadline?",
         );
         check(
             "[log]\npartitons = 8",
@@ -181,8 +181,8 @@ mod tests {
         );
         check(
             "[forget]\ncolour = \"red\"",
-            "anamnesis.toml: forget.colour: no such setting; known here: capacity, \
-             health_check_every, access_summary_every",
+            "anamnesis.toml: forget.colour: no such setting; known here: \
+             capacity_per_owner, accesses_kept, inbox_kept, quarantine_kept, every",
         );
         check(
             "[embedding]\ndir = \"models\"",
@@ -229,20 +229,20 @@ mod tests {
                 "anamnesis.toml: listen: invalid socket address syntax",
             ),
             (
-                "[recall]\nleg_deadline = \"250\"",
-                "anamnesis.toml: recall.leg_deadline: `250` is not a period with its unit, as 250ms, 72h or 7d",
+                "[recall]\ntext_deadline = \"250\"",
+                "anamnesis.toml: recall.text_deadline: `250` is not a period with its unit, as 250ms, 72h or 7d",
             ),
             (
-                "[consent]\nquarantine_keep = \"0s\"",
-                "anamnesis.toml: consent.quarantine_keep: a period must be longer than 0",
+                "[forget]\nquarantine_kept = \"0s\"",
+                "anamnesis.toml: forget.quarantine_kept: a period must be longer than 0",
             ),
             (
                 "[recall]\nfloor = 4.5",
                 "anamnesis.toml: recall.floor: must be from 0 to 1",
             ),
             (
-                "[recall]\ntop_k = \"many\"",
-                "anamnesis.toml: recall.top_k: invalid type: found string \"many\", expected u32",
+                "[forget]\ncapacity_per_owner = \"many\"",
+                "anamnesis.toml: forget.capacity_per_owner: invalid type: found string \"many\", expected u32",
             ),
             (
                 "listen = ",
@@ -268,10 +268,6 @@ mod tests {
         check(
             "[log]\npartitions = 0",
             "log.partitions must be from 1 to 1024",
-        );
-        check(
-            "[recall]\ntop_k = 500",
-            "recall.top_k must be from 1 to recall.top_k_max",
         );
         check("tenant = \"a/b\"", "tenant must be a name without / and *");
         check(
