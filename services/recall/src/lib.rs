@@ -12,9 +12,11 @@
 
 pub mod answer;
 pub mod metrics;
+pub mod receipts;
 pub mod request;
 pub mod score;
 pub mod select;
+pub mod service;
 pub mod understand;
 
 mod cues;
@@ -22,6 +24,11 @@ mod fuse;
 mod legs;
 mod reach;
 mod terms;
+mod wait;
 
 #[cfg(test)]
 mod fixture;
+#[cfg(test)]
+mod tests_service;
+#[cfg(test)]
+mod world;

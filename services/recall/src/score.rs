@@ -39,6 +39,17 @@ pub struct Score {
     pub ranks: Ranks,
 }
 
+impl Score {
+    /// Lifts the relevance to at least `relevance`, and the final score with it.
+    pub(crate) fn raise_relevance(&mut self, relevance: f64) {
+        let lift = relevance - self.relevance;
+        if lift > 0.0 {
+            self.relevance = relevance;
+            self.final_score = rounded(self.final_score + 0.55 * lift);
+        }
+    }
+}
+
 /// Places from 1; `null` where a leg did not see the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Ranks {

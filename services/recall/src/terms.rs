@@ -173,7 +173,8 @@ fn term(token: &str, entities: &[Entity], reader: &dyn QueryReader) -> Term {
         3.0
     } else if !kinds.is_empty() || !entities.is_empty() {
         1.0
-    } else if tells_nothing(token) {
+    } else if tells_nothing(token) || reader.subject(token).is_some() {
+        // A relative is whom the question is about, and already the filter.
         0.0
     } else if is_pair(token) {
         // Every word boundary makes a pair too, so one of them is less than a word.

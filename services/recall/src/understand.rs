@@ -60,29 +60,23 @@ pub(crate) fn understand(
     zone_minutes: i32,
     reader: &dyn QueryReader,
 ) -> Understood {
-    let question: String = ask
-        .query
-        .expose()
-        .nfkc()
-        .collect::<String>()
-        .trim()
-        .to_owned();
+    let question: String = ask.query.expose().nfkc().collect::<String>().trim().to_owned();
     let lower = question.to_lowercase();
-    let rewritten = match task {
-        Some(task) if is_vague(&lower) => with_task(&question, task),
-        Some(_) | None => question.clone(),
+    let from_task = match task {
+        Some(task) if is_vague(&lower) => of_task(task),
+        Some(_) | None => String::new(),
     };
-    let subject = ask
-        .subject
-        .clone()
-        .unwrap_or_else(|| about(&question, &lower, ask, reader));
-    let terms = Terms::of(&rewritten, reader.entities(&rewritten), reader);
+    let rewritten = format!("{question}{from_task}");
+    let subject = ask.subject.clone().unwrap_or_else(|| about(&question, &lower, ask, reader));
+    let (when, without_time) = when(&lower, now, zone_minutes);
+    let telling = format!("{without_time}{from_task}");
+    let terms = Terms::of(&telling, reader.entities(&rewritten), reader);
     let mut search = tokens::query_tokens(&rewritten);
     let added = terms.added(&search);
     search.extend(added.iter().cloned());
     Understood {
         kinds: terms.kinds(),
-        when: when(&lower, now, zone_minutes),
+        when,
         rewritten: Text::new(rewritten),
         subject,
         terms,
@@ -149,38 +143,35 @@ fn is_vague(lower: &str) -> bool {
     HAN.iter().chain(LATIN).any(|cue| lower.contains(cue))
 }
 
-/// Goal, last constraint and last error of the task, after the question.
-fn with_task(question: &str, task: &Task) -> String {
-    let parts = [
-        Some(&task.goal),
-        task.constraints.last(),
-        task.tool_error.as_ref(),
-    ];
+/// Goal, last constraint and last error of the task, to be put after the question.
+fn of_task(task: &Task) -> String {
+    let parts = [Some(&task.goal), task.constraints.last(), task.tool_error.as_ref()];
     let known: Vec<&str> = parts.into_iter().flatten().map(Text::expose).collect();
     let known: String = known.join("; ").chars().take(TASK_CHARS_MAX).collect();
-    if known.is_empty() {
-        question.to_owned()
-    } else {
-        format!("{question} ({known})")
-    }
+    if known.is_empty() { known } else { format!(" ({known})") }
 }
 
-fn when(lower: &str, now: Timestamp, zone_minutes: i32) -> When {
-    let today = now.to_zone(zone_minutes).date_naive();
-    let Some((first, after)) = relative_days(lower, today).or_else(|| named_days(lower)) else {
-        return When::Unsaid;
+/// The time asked about, and the question without the words that say so.
+fn when(lower: &str, now: Timestamp, zone_minutes: i32) -> (When, String) {
+    let unsaid = || (When::Unsaid, lower.to_owned());
+    let local = now.to_zone(zone_minutes);
+    let today = local.date_naive();
+    let Some(said) = relative_days(lower, today).or_else(|| named_days(lower)) else {
+        return unsaid();
     };
-    let offset = now.to_zone(zone_minutes).offset().to_owned();
-    let (Some(from), Some(to)) = (midnight(first, offset), midnight(after, offset)) else {
-        return When::Unsaid;
+    let offset = local.offset().to_owned();
+    let (Some(from), Some(to)) = (midnight(said.first, offset), midnight(said.after, offset)) else {
+        return unsaid();
     };
-    if ["as of", "截至", "截止"]
-        .iter()
-        .any(|cue| lower.contains(cue))
-    {
-        return When::AsOf(to.plus_millis(-1));
+    let mut without = lower.replace(said.words, " ");
+    let mut when = Interval::new(from, Some(to)).map_or(When::Unsaid, When::During);
+    for cue in ["as of", "截至", "截止"] {
+        if without.contains(cue) {
+            without = without.replace(cue, " ");
+            when = When::AsOf(to.plus_millis(-1));
+        }
     }
-    Interval::new(from, Some(to)).map_or(When::Unsaid, When::During)
+    (when, without)
 }
 
 fn midnight(day: NaiveDate, offset: FixedOffset) -> Option<Timestamp> {
@@ -190,74 +181,75 @@ fn midnight(day: NaiveDate, offset: FixedOffset) -> Option<Timestamp> {
     Some(Timestamp::from_millis(at.timestamp_millis()))
 }
 
-/// First day and day after the last of a time named relative to today.
-fn relative_days(lower: &str, today: NaiveDate) -> Option<(NaiveDate, NaiveDate)> {
-    let has = |cues: &[&str]| cues.iter().any(|cue| lower.contains(cue));
-    let year = |back: i32| whole_year(today.year() - back);
-    if has(&["前年"]) {
-        return year(2);
+/// A time that a question names: its first day, the day after its last, and the words.
+struct Said<'a> {
+    first: NaiveDate,
+    after: NaiveDate,
+    words: &'a str,
+}
+
+fn relative_days(lower: &str, today: NaiveDate) -> Option<Said<'_>> {
+    let find = |cues: &[&str]| cues.iter().find_map(|cue| lower.find(cue).map(|at| &lower[at..at + cue.len()]));
+    let said = |words, (first, after)| Some(Said { first, after, words });
+    if let Some(words) = find(&["前年"]) {
+        return said(words, whole_year(today.year() - 2)?);
     }
-    if has(&["去年", "last year"]) {
-        return year(1);
+    if let Some(words) = find(&["去年", "last year"]) {
+        return said(words, whole_year(today.year() - 1)?);
     }
-    if has(&["上个月", "上月", "last month"]) {
+    if let Some(words) = find(&["上个月", "上月", "last month"]) {
         let last = today.with_day(1)?.pred_opt()?;
-        return whole_month(last.year(), last.month());
+        return said(words, whole_month(last.year(), last.month())?);
     }
-    if has(&["上周", "上个星期", "上星期", "上个礼拜", "last week"]) {
+    if let Some(words) = find(&["上个星期", "上个礼拜", "上星期", "上周", "last week"]) {
         let monday = today - Days::new(u64::from(today.weekday().num_days_from_monday()));
-        return Some((monday - Days::new(7), monday));
+        return said(words, (monday - Days::new(7), monday));
     }
-    if has(&["前天", "day before yesterday"]) {
-        return Some((today - Days::new(2), today - Days::new(1)));
+    if let Some(words) = find(&["前天", "the day before yesterday"]) {
+        return said(words, (today - Days::new(2), today - Days::new(1)));
     }
-    if has(&["昨天", "yesterday"]) {
-        return Some((today - Days::new(1), today));
+    if let Some(words) = find(&["昨天", "yesterday"]) {
+        return said(words, (today - Days::new(1), today));
     }
     None
 }
 
 /// `2024年`, `2024年3月`, `in 2024`, `march 2024`, `as of 2024`. A number that is not written as a time
 /// (an order number) is none.
-fn named_days(lower: &str) -> Option<(NaiveDate, NaiveDate)> {
+fn named_days(lower: &str) -> Option<Said<'_>> {
     const BEFORE_OR_AFTER: &[&str] = &["以前", "之前", "以后", "之后", "以来"];
     let bytes = lower.as_bytes();
     for (at, _) in lower.match_indices(|c: char| c.is_ascii_digit()) {
-        let Some(digits) = lower.get(at..at + 4) else {
-            continue;
-        };
+        let Some(digits) = lower.get(at..at + 4) else { continue };
         let is_run = digits.bytes().all(|b| b.is_ascii_digit())
             && (at == 0 || !bytes[at - 1].is_ascii_digit())
             && !bytes.get(at + 4).is_some_and(u8::is_ascii_digit);
-        let Some(year) = digits
-            .parse::<i32>()
-            .ok()
-            .filter(|year| is_run && (1900..2200).contains(year))
-        else {
-            continue;
-        };
+        let year = digits.parse::<i32>().ok().filter(|year| is_run && (1900..2200).contains(year));
+        let Some(year) = year else { continue };
         let (head, tail) = (&lower[..at], &lower[at + 4..]);
-        if let Some(tail) = tail.strip_prefix('年') {
-            if BEFORE_OR_AFTER.iter().any(|word| tail.contains(word)) {
+        if let Some(rest) = tail.strip_prefix('年') {
+            if BEFORE_OR_AFTER.iter().any(|word| rest.contains(word)) {
                 return None;
             }
-            let digits: String = tail.chars().take_while(char::is_ascii_digit).collect();
-            let is_month = tail[digits.len()..].starts_with('月');
-            return match digits.parse::<u32>() {
-                Ok(month) if is_month => whole_month(year, month),
-                Ok(_) | Err(_) => whole_year(year),
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            let after_month = rest[digits.len()..].strip_prefix('月');
+            let ((first, after), left) = match (digits.parse::<u32>(), after_month) {
+                (Ok(month), Some(left)) => (whole_month(year, month)?, left),
+                (Ok(_) | Err(_), _) => (whole_year(year)?, rest),
             };
+            return Some(Said { first, after, words: &lower[at..lower.len() - left.len()] });
         }
-        let word = head
-            .trim_end()
-            .rsplit(|c: char| !c.is_alphabetic())
-            .next()
-            .unwrap_or_default();
+        let head = head.trim_end();
+        let word = head.rsplit(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+        let words = &lower[head.len() - word.len()..at + 4];
         if let Some(month) = month_of(word) {
-            return whole_month(year, month);
+            let (first, after) = whole_month(year, month)?;
+            return Some(Said { first, after, words });
         }
         if matches!(word, "in" | "during" | "of") && !tail.starts_with(['-', '/', '.']) {
-            return whole_year(year);
+            let (first, after) = whole_year(year)?;
+            let words = if word == "of" { &lower[at..at + 4] } else { words };
+            return Some(Said { first, after, words });
         }
     }
     None

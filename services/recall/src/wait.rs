@@ -1,0 +1,62 @@
+//! Has what the caller wrote been decided and stored yet?
+
+use std::time::Duration;
+
+use anamnesis_domain::input::{Position, Topic};
+use anamnesis_domain::owner::OwnerScope;
+use anamnesis_pipeline::log::partition_of;
+use tokio::time::{Instant, sleep};
+
+use crate::request::WaitFor;
+use crate::service::{Parts, RecallError};
+
+/// Pause between two looks: a decision takes some milliseconds to arrive.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// True when the authority has it; false when it did not come in time. What belongs to another owner
+/// never comes, and looks like what is late.
+pub(crate) async fn until(
+    parts: &Parts,
+    scope: OwnerScope,
+    wait_for: WaitFor,
+    at_most: Duration,
+) -> Result<bool, RecallError> {
+    let deadline = Instant::now() + at_most;
+    loop {
+        if has_arrived(parts, scope, wait_for).await? {
+            return Ok(true);
+        }
+        if Instant::now() + PAUSE > deadline {
+            return Ok(false);
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+async fn has_arrived(parts: &Parts, scope: OwnerScope, wait_for: WaitFor) -> Result<bool, RecallError> {
+    match wait_for {
+        WaitFor::Event(event) => Ok(parts.stores.records.decision(scope, event).await?.is_some()),
+        WaitFor::Position(position) => position_has_arrived(parts, scope, position).await,
+    }
+}
+
+async fn position_has_arrived(parts: &Parts, scope: OwnerScope, position: Position) -> Result<bool, RecallError> {
+    if position.partition != partition_of(scope.key(), parts.log.partitions()) {
+        return Ok(false);
+    }
+    match position.topic {
+        Topic::Memories => {
+            let checkpoint = parts.stores.records.checkpoint(position.partition).await?;
+            Ok(checkpoint.is_some_and(|checkpoint| checkpoint.next > position.offset))
+        }
+        Topic::Conversation
+        | Topic::Candidates
+        | Topic::Commands
+        | Topic::Inbox
+        | Topic::Quarantine
+        | Topic::Embeddings
+        | Topic::Accesses
+        | Topic::Receipts
+        | Topic::Schemas => Ok(false),
+    }
+}
