@@ -3,27 +3,24 @@
 //!
 //! A backend is a tagged choice (`kind = "sqlite"`), so that embedded and distributed differ in values
 //! and not in code paths. A kind without settings is an empty struct variant, because serde lets a unit
-//! variant ignore unknown keys. What goes wrong while reading is told by [`crate::config_error`].
+//! variant ignore unknown keys. What goes wrong while reading is told by [`ConfigError`].
 
-use std::collections::BTreeMap;
-use std::fmt;
+mod error;
+mod layers;
+mod units;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::time::Duration;
 
 use anamnesis_domain::memory::Permille;
-use anamnesis_domain::time::Timestamp;
 use anamnesis_pipeline::caller::{Callers, TokenConfig};
-use figment::providers::{Format, Serialized, Toml};
-use figment::value::{Dict, Map, Value};
-use figment::{Figment, Metadata, Provider};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use figment::Figment;
+use figment::providers::Serialized;
+use serde::{Deserialize, Serialize};
 
-use crate::config_error::ConfigError;
-
-/// Variables with this prefix are configuration: `ANAMNESIS__RECALL__FLOOR=0.5` is `floor` of `[recall]`.
-pub const ENVIRONMENT_PREFIX: &str = "ANAMNESIS__";
+pub use self::error::ConfigError;
+use self::layers::{Environment, File, Kinds};
+pub use self::units::{Period, Zone};
 
 /// Has no `Debug`: what may be shown is [`Config::to_masked_toml`].
 #[derive(Clone, Serialize, Deserialize)]
@@ -433,210 +430,6 @@ impl Config {
 
 const MASK: &str = "***";
 
-/// A span of time that is written with its unit: `250ms`, `72h`, `7d`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Period(Duration);
-
-impl Period {
-    pub const fn millis(millis: u64) -> Self {
-        Self(Duration::from_millis(millis))
-    }
-
-    pub const fn secs(secs: u64) -> Self {
-        Self(Duration::from_secs(secs))
-    }
-
-    pub const fn hours(hours: u64) -> Self {
-        Self::secs(hours * 3_600)
-    }
-
-    pub const fn days(days: u64) -> Self {
-        Self::hours(days * 24)
-    }
-
-    pub const fn duration(self) -> Duration {
-        self.0
-    }
-}
-
-impl FromStr for Period {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match humantime::parse_duration(text) {
-            Ok(duration) if duration.is_zero() => Err("a period must be longer than 0".to_owned()),
-            Ok(duration) => Ok(Self(duration)),
-            Err(_) => Err(format!(
-                "`{text}` is not a period with its unit, as 250ms, 72h or 7d"
-            )),
-        }
-    }
-}
-
-impl fmt::Display for Period {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        humantime::format_duration(self.0).fmt(f)
-    }
-}
-
-impl Serialize for Period {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Period {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
-
-/// Minutes east of Greenwich, written as in an instant: `+08:00`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Zone {
-    minutes: i32,
-}
-
-impl Zone {
-    pub const fn minutes(self) -> i32 {
-        self.minutes
-    }
-}
-
-impl FromStr for Zone {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        // Any instant will do: its offset is what is asked for, and is read as everywhere else.
-        match Timestamp::parse_with_zone(&format!("2000-01-01T00:00:00{text}")) {
-            Ok((_, minutes)) => Ok(Self { minutes }),
-            Err(_) => Err(format!("`{text}` is not an offset from UTC, as +08:00")),
-        }
-    }
-}
-
-impl fmt::Display for Zone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = if self.minutes < 0 { '-' } else { '+' };
-        write!(
-            f,
-            "{sign}{:02}:{:02}",
-            self.minutes.abs() / 60,
-            self.minutes.abs() % 60
-        )
-    }
-}
-
-impl Serialize for Zone {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Zone {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
-
-/// The kind of each backend unless it is named, so that `[log]` with `partitions` alone is enough.
-struct Kinds;
-
-impl Provider for Kinds {
-    fn metadata(&self) -> Metadata {
-        Metadata::named("defaults")
-    }
-
-    fn data(&self) -> Result<Map<figment::Profile, Dict>, figment::Error> {
-        let mut sections = Dict::new();
-        let kinds = [
-            ("log", "sqlite"),
-            ("keyring", "sqlite"),
-            ("records", "sqlite"),
-            ("text", "tantivy"),
-            ("vectors", "mmap"),
-            ("graph", "sqlite"),
-            ("embedding", "hash"),
-        ];
-        for (section, kind) in kinds {
-            sections.insert(
-                section.to_owned(),
-                Dict::from([("kind".to_owned(), kind.into())]).into(),
-            );
-        }
-        Ok(figment::Profile::Default.collect(sections))
-    }
-}
-
-/// A TOML file, under the name that the user gave it.
-struct File<'a> {
-    path: &'a Path,
-    text: String,
-}
-
-impl Provider for File<'_> {
-    fn metadata(&self) -> Metadata {
-        Metadata::named(self.path.display().to_string())
-    }
-
-    fn data(&self) -> Result<Map<figment::Profile, Dict>, figment::Error> {
-        Toml::string(&self.text).data()
-    }
-}
-
-/// The variables that start with [`ENVIRONMENT_PREFIX`].
-struct Environment(BTreeMap<String, String>);
-
-impl Environment {
-    fn from(variables: impl IntoIterator<Item = (String, String)>) -> Self {
-        let ours = |(name, value): (String, String)| {
-            let key = name.strip_prefix(ENVIRONMENT_PREFIX)?;
-            Some((key.to_lowercase().replace("__", "."), value))
-        };
-        Self(variables.into_iter().filter_map(ours).collect())
-    }
-
-    const NAME: &'static str = "environment";
-}
-
-impl Provider for Environment {
-    fn metadata(&self) -> Metadata {
-        Metadata::named(Self::NAME)
-    }
-
-    fn data(&self) -> Result<Map<figment::Profile, Dict>, figment::Error> {
-        let mut sections = Dict::new();
-        for (key, value) in &self.0 {
-            // Reads `4`, `true` and `["a"]` as what they are, and everything else as text.
-            let value: Value = value.parse().unwrap_or_else(|never| match never {});
-            insert(&mut sections, key, value);
-        }
-        Ok(figment::Profile::Default.collect(sections))
-    }
-}
-
-fn insert(section: &mut Dict, key: &str, value: Value) {
-    let Some((inner, rest)) = key.split_once('.') else {
-        section.insert(key.to_owned(), value);
-        return;
-    };
-    let inner = section
-        .entry(inner.to_owned())
-        .or_insert_with(|| Dict::new().into());
-    if let Value::Dict(_, inner) = inner {
-        insert(inner, rest, value);
-    }
-}
-
-/// Whether a place that [`ConfigError`] names is the environment.
-pub(crate) fn is_environment(place: &str) -> bool {
-    place == Environment::NAME
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -710,25 +503,5 @@ mod tests {
             error.to_string(),
             "[[callers]] token triage: the environment variable ANAMNESIS_TEST_UNSET is not set"
         );
-    }
-
-    #[test]
-    fn a_period_reads_what_it_prints() {
-        for (text, period) in [
-            ("250ms", Period::millis(250)),
-            ("72h", Period::hours(72)),
-            ("7d", Period::days(7)),
-        ] {
-            assert_eq!(text.parse(), Ok(period));
-            assert_eq!(period.to_string().parse(), Ok(period));
-        }
-    }
-
-    #[test]
-    fn a_zone_reads_what_it_prints() {
-        for (text, minutes) in [("+08:00", 480), ("-03:30", -210), ("+00:00", 0)] {
-            let zone: Zone = text.parse().unwrap();
-            assert_eq!((zone.minutes(), zone.to_string().as_str()), (minutes, text));
-        }
     }
 }

@@ -2,6 +2,5 @@
 
 pub mod cli;
 pub mod config;
-mod config_error;
 pub mod decay_curve;
 pub mod telemetry;

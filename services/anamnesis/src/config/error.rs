@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use figment::Figment;
 use figment::error::Kind;
 
-use crate::config::{ENVIRONMENT_PREFIX, is_environment};
+use super::layers::{PREFIX, is_environment};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -25,7 +25,7 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    pub(crate) fn from_figment(figment: &Figment, error: figment::Error) -> Self {
+    pub(super) fn from_figment(figment: &Figment, error: figment::Error) -> Self {
         let path = error.path.join(".");
         let unknown = match &error.kind {
             Kind::UnknownField(field, expected) => Some((field.clone(), *expected)),
@@ -93,10 +93,7 @@ fn place(figment: &Figment, error: &figment::Error, key: &str) -> String {
 }
 
 fn variable(key: &str) -> String {
-    format!(
-        "{ENVIRONMENT_PREFIX}{}",
-        key.replace('.', "__").to_uppercase()
-    )
+    format!("{PREFIX}{}", key.replace('.', "__").to_uppercase())
 }
 
 /// The known key that was probably meant.
