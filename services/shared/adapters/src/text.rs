@@ -1,0 +1,246 @@
+//! Which of an owner's memories hold the words of a question? The text index, on tantivy.
+//!
+//! tantivy supplies postings, frequencies and deletions; the score is ours, with the statistics of one
+//! owner. Every term carries its owner's key in front, so no dictionary entry, posting list or count is
+//! shared between owners, and an answer does not depend on how many segments or deleted documents the
+//! index happens to have.
+//!
+//! - [`terms`](self::terms): from tokens to an owner's terms and back
+//! - [`schema`](self::schema): one document per memory version
+//! - [`folder`](self::folder): opening, what a crash leaves behind, what is refused
+//! - [`write`](self::write): commits, compaction
+//! - [`read`](self::read): the owner's versions, scores, digests
+
+mod folder;
+mod read;
+mod schema;
+mod terms;
+mod write;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use anamnesis_domain::ids::OwnerKey;
+use anamnesis_domain::owner::OwnerScope;
+use anamnesis_pipeline::feed::{Batch, Feed};
+use anamnesis_pipeline::stores::{
+    Change, Checkpoint, Filter, LegAnswer, Projection, RowDigest, Store, StoreError, TextIndex,
+};
+use async_trait::async_trait;
+
+use self::read::View;
+use self::write::Writing;
+
+/// The text index of one generation, in a folder of its own.
+#[derive(Clone)]
+pub struct TantivyText {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    feed: Feed,
+    writing: Mutex<Writing>,
+    /// What searches see: a snapshot of the index together with the position that it stands at.
+    view: RwLock<Arc<View>>,
+}
+
+impl TantivyText {
+    /// Opens or makes the index in `dir`, at its last commit. Files that a killed process left behind
+    /// are removed.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`] when another process or handle has it, [`StoreError::OtherLog`],
+    /// [`StoreError::Damaged`], or [`StoreError::Unusable`] for a folder of another format.
+    pub fn open(dir: &Path, feed: Feed) -> Result<Self, StoreError> {
+        let (writing, view) = folder::open(dir, feed)?;
+        let inner = Inner {
+            feed,
+            writing: Mutex::new(writing),
+            view: RwLock::new(Arc::new(view)),
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// Runs on a thread that may wait for the disk.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let inner = self.inner.clone();
+        let done = tokio::task::spawn_blocking(move || work(&inner)).await;
+        done.unwrap_or_else(|error| {
+            // tantivy panics on files that cannot be what it wrote.
+            Err(if error.is_panic() {
+                damaged("reading or writing it failed unexpectedly")
+            } else {
+                StoreError::Unavailable {
+                    store: Store::Text,
+                    reason: "shutting down".to_owned(),
+                }
+            })
+        })
+    }
+}
+
+impl Inner {
+    fn view(&self) -> Arc<View> {
+        self.view
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn show(&self, view: View) {
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
+    }
+
+    fn apply(
+        &self,
+        partition: u32,
+        from: u64,
+        changes: &[Change],
+        next: Checkpoint,
+    ) -> Result<(), StoreError> {
+        let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut payload = self.view().payload.clone();
+        let stored = payload.next.get(&partition).copied().unwrap_or(0);
+        self.feed.check(
+            Store::Text,
+            stored,
+            &Batch {
+                partition,
+                from,
+                changes,
+                next,
+            },
+        )?;
+        payload.next.insert(partition, next.next);
+        let written = writing.commit(changes, &payload);
+        // Also after an error: a commit of unknown outcome is known by reading the index again.
+        self.show(writing.view()?);
+        written
+    }
+
+    fn compact(&self) -> Result<(), StoreError> {
+        let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        writing.purge()?;
+        self.show(writing.view()?);
+        writing.sweep()
+    }
+}
+
+#[async_trait]
+impl Projection for TantivyText {
+    fn store(&self) -> Store {
+        Store::Text
+    }
+
+    async fn checkpoint(&self, partition: u32) -> Result<Option<Checkpoint>, StoreError> {
+        let next = self.inner.view().payload.next.get(&partition).copied();
+        Ok(next.map(|next| Checkpoint {
+            log_id: self.inner.feed.log_id,
+            next,
+        }))
+    }
+
+    async fn apply(
+        &self,
+        partition: u32,
+        from: u64,
+        changes: &[Change],
+        next: Checkpoint,
+    ) -> Result<(), StoreError> {
+        let changes = changes.to_vec();
+        self.blocking(move |inner| inner.apply(partition, from, &changes, next))
+            .await
+    }
+
+    async fn owners(&self) -> Result<Vec<OwnerKey>, StoreError> {
+        self.blocking(|inner| inner.view().owners()).await
+    }
+
+    async fn rows(&self, scope: OwnerScope) -> Result<Vec<RowDigest>, StoreError> {
+        self.blocking(move |inner| inner.view().rows(scope)).await
+    }
+
+    async fn compact(&self) -> Result<(), StoreError> {
+        self.blocking(Inner::compact).await
+    }
+}
+
+#[async_trait]
+impl TextIndex for TantivyText {
+    async fn search(
+        &self,
+        filter: &Filter,
+        terms: &[String],
+        top: usize,
+    ) -> Result<LegAnswer, StoreError> {
+        let (filter, terms) = (filter.clone(), terms.to_vec());
+        self.blocking(move |inner| {
+            let view = inner.view();
+            let partition = inner.feed.partition_of(filter.scope.key());
+            let position = view.payload.next.get(&partition).copied().unwrap_or(0);
+            Ok(LegAnswer {
+                hits: view.search(&filter, &terms, top)?,
+                position,
+            })
+        })
+        .await
+    }
+}
+
+fn damaged(reason: impl Into<String>) -> StoreError {
+    StoreError::Damaged {
+        store: Store::Text,
+        reason: reason.into(),
+    }
+}
+
+fn io(error: &std::io::Error) -> StoreError {
+    StoreError::Unavailable {
+        store: Store::Text,
+        reason: error.to_string(),
+    }
+}
+
+/// What an error of the engine means to the caller. Its texts name files and fields, never terms.
+fn engine(error: tantivy::TantivyError) -> StoreError {
+    use tantivy::TantivyError as E;
+    use tantivy::directory::error::OpenReadError;
+    match error {
+        E::DataCorruption(_) | E::OpenReadError(OpenReadError::FileDoesNotExist(_)) => {
+            damaged(error.to_string())
+        }
+        E::OpenReadError(OpenReadError::IoError { ref io_error, .. }) if is_cut_short(io_error) => {
+            damaged(error.to_string())
+        }
+        E::IoError(ref io_error) if is_cut_short(io_error) => damaged(error.to_string()),
+        E::IncompatibleIndex(_) | E::OpenReadError(OpenReadError::IncompatibleIndex(_)) => {
+            StoreError::Unusable {
+                what: format!(
+                    "text was written by another version of the engine ({error}); {REBUILD}"
+                ),
+            }
+        }
+        E::LockFailure(..) => StoreError::InUse {
+            what: "text".to_owned(),
+        },
+        // The library's own enum, which grows; every other error is one of the disk or the moment.
+        _ => StoreError::Unavailable {
+            store: Store::Text,
+            reason: error.to_string(),
+        },
+    }
+}
+
+fn is_cut_short(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::InvalidData
+    )
+}
+
+const REBUILD: &str = "rebuild it: anamnesis rebuild --store text";
