@@ -150,6 +150,27 @@ impl Skeleton {
         self.parked.remove(&(unparked.stage.clone(), unparked.owner));
     }
 
+    /// A record that cannot be decoded: the chain of the owner it is keyed by cannot be followed past
+    /// it. Others go on.
+    pub fn undecodable(&mut self, offset: u64, owner: OwnerKey) {
+        self.next = offset + 1;
+        let chain = self.owners.entry(owner).or_default();
+        let seq = chain.seq;
+        chain.broken.get_or_insert(Break {
+            offset,
+            what: "undecodable".to_owned(),
+            expected_seq: seq + 1,
+            found_seq: seq,
+        });
+    }
+
+    /// An input that a stage other than the validity-manager answered in its own output.
+    pub fn answer(&mut self, offset: u64, cause: Position) {
+        self.next = offset + 1;
+        let answered = self.answered.entry(cause.topic).or_insert(0);
+        *answered = (*answered).max(cause.offset);
+    }
+
     /// A record that carries nothing for the fold (the identity record).
     pub fn pass(&mut self, offset: u64) {
         self.next = offset + 1;

@@ -3,6 +3,8 @@
 //! - [`log`], [`keyring`], [`stores`], [`embedder`], [`clock`]: the ports, each with its contract
 //! - [`hash_embedder`]: what stands in for a language model
 //! - [`codec`]: from domain values to sealed records and back
+//! - [`consumer`], [`snapshots`]: the one loop that every stage runs, and what shortens its start
+//! - [`fold`], [`history`]: reading `memories`, and what the stores should hold of an owner
 //! - [`caller`], [`problem`]: who calls, and what a caller is told
 //! - [`digests`]: what a store should hold of a version
 //! - [`feed`], [`similarity`], [`paging`]: what every store does in the same way
@@ -13,14 +15,18 @@ pub mod caller;
 pub mod clock;
 pub mod codec;
 pub mod conformance;
+pub mod consumer;
 pub mod digests;
 pub mod doubles;
 pub mod embedder;
 pub mod feed;
+pub mod fold;
 pub mod hash_embedder;
+pub mod history;
 pub mod keyring;
 pub mod log;
 pub mod paging;
 pub mod problem;
 pub mod similarity;
+pub mod snapshots;
 pub mod stores;

@@ -1,0 +1,149 @@
+//! Which parts make up a node, from the configuration: one data folder, opened once.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anamnesis_adapters::graph::SqliteGraph;
+use anamnesis_adapters::onnx_embedder::OnnxEmbedder;
+use anamnesis_adapters::records::SqliteRecords;
+use anamnesis_adapters::sqlite_keyring::{MasterKey, SqliteKeyring};
+use anamnesis_adapters::sqlite_log::SqliteLog;
+use anamnesis_adapters::text::TantivyText;
+use anamnesis_adapters::vectors::SqliteVectors;
+use anamnesis_domain::input::Topic;
+use anamnesis_pipeline::clock::{Clock, SystemClock};
+use anamnesis_pipeline::codec::{self, Codec};
+use anamnesis_pipeline::consumer::StageError;
+use anamnesis_pipeline::embedder::{Embed, EmbedError};
+use anamnesis_pipeline::feed::Feed;
+use anamnesis_pipeline::hash_embedder::HashEmbedder;
+use anamnesis_pipeline::keyring::{Keys, KeyringError};
+use anamnesis_pipeline::log::{Log, LogError};
+use anamnesis_pipeline::snapshots::{FileSnapshots, Snaps};
+use anamnesis_pipeline::stores::{Projection, Store, StoreError, Stores};
+
+use crate::config::{Config, EmbeddingConfig, KeyringConfig, LogConfig};
+use crate::generations::{Generations, GenerationsError};
+
+/// Why a node could not be opened, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Keyring(#[from] KeyringError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Embed(#[from] EmbedError),
+    #[error(transparent)]
+    Stage(#[from] StageError),
+    #[error(transparent)]
+    Generations(#[from] GenerationsError),
+    #[error("{what}: {source}")]
+    Io { what: String, source: std::io::Error },
+    #[error("{what}")]
+    WrongUse { what: String },
+    /// A running part stopped without being asked to.
+    #[error("{part} has stopped: {reason}")]
+    Stopped { part: String, reason: String },
+}
+
+/// Everything that services are made of, over one data folder.
+pub struct Node {
+    pub config: Config,
+    pub log: Log,
+    pub codec: Codec,
+    pub stores: Stores,
+    pub embed: Embed,
+    pub clock: Arc<dyn Clock>,
+    pub snapshots: Snaps,
+    pub generations: Generations,
+    pub feed: Feed,
+}
+
+impl Node {
+    /// Opens the data folder of the configuration; makes what is not there.
+    ///
+    /// # Errors
+    /// When the folder is in use, of a newer version, half deleted, or a model does not fit.
+    pub async fn open(config: Config) -> Result<Self, NodeError> {
+        Self::open_with(config, Arc::new(SystemClock)).await
+    }
+
+    /// As [`Node::open`], with the clock that a test or a demonstration sets.
+    ///
+    /// # Errors
+    /// As [`Node::open`].
+    pub async fn open_with(config: Config, clock: Arc<dyn Clock>) -> Result<Self, NodeError> {
+        let dir = config.data_dir.clone();
+        create_dir(&dir)?;
+        let LogConfig::Sqlite { partitions } = config.log;
+        let log: Log =
+            Arc::new(SqliteLog::open(&dir, clock.clone(), partitions, codec::encode_identity)?);
+        let codec = Codec::new(open_keyring(&config)?);
+        let embed = open_embedder(&config)?;
+        let log_id = log.identity(Topic::Memories, 0).await?.log_id;
+        let feed = Feed { log_id, partitions: log.partitions() };
+        let generations = Generations::open(&dir.join("stores"))?;
+        let stores = Stores {
+            records: Arc::new(SqliteRecords::open(&generations.folder(Store::Records), feed)?),
+            text: Arc::new(TantivyText::open(&generations.folder(Store::Text), feed)?),
+            vectors: Arc::new(SqliteVectors::open(
+                &generations.folder(Store::Vectors),
+                feed,
+                embed.identity().clone(),
+            )?),
+            graph: Arc::new(SqliteGraph::open(&generations.folder(Store::Graph), feed)?),
+        };
+        let snapshots: Snaps = Arc::new(FileSnapshots::new(dir.join("stores").join("snapshots")));
+        Ok(Self { config, log, codec, stores, embed, clock, snapshots, generations, feed })
+    }
+
+    /// Opens one store of another generation, for a rebuild.
+    ///
+    /// # Errors
+    /// As the store's own opening.
+    pub fn open_store(&self, store: Store, folder: &Path) -> Result<Arc<dyn Projection>, StoreError> {
+        Ok(match store {
+            Store::Records => Arc::new(SqliteRecords::open(folder, self.feed)?),
+            Store::Text => Arc::new(TantivyText::open(folder, self.feed)?),
+            Store::Vectors => Arc::new(SqliteVectors::open(
+                folder,
+                self.feed,
+                self.embed.identity().clone(),
+            )?),
+            Store::Graph => Arc::new(SqliteGraph::open(folder, self.feed)?),
+        })
+    }
+}
+
+fn create_dir(dir: &Path) -> Result<(), NodeError> {
+    std::fs::create_dir_all(dir).map_err(|source| NodeError::Io {
+        what: format!("cannot make the data folder {}", dir.display()),
+        source,
+    })
+}
+
+fn open_keyring(config: &Config) -> Result<Keys, NodeError> {
+    let KeyringConfig::Sqlite { path, master_key_file, master_key_env } = &config.keyring;
+    let path = path.clone().unwrap_or_else(|| config.data_dir.join("keys.db"));
+    let master = match (master_key_env, master_key_file) {
+        (Some(variable), _) => MasterKey::from_env(variable)?,
+        (None, file) => {
+            let file: PathBuf =
+                file.clone().unwrap_or_else(|| config.data_dir.join("master.key"));
+            MasterKey::from_file_or_new(&file)?
+        }
+    };
+    Ok(Arc::new(SqliteKeyring::open(&path, master)?))
+}
+
+fn open_embedder(config: &Config) -> Result<Embed, NodeError> {
+    Ok(match &config.embedding {
+        EmbeddingConfig::Hash {} => Arc::new(HashEmbedder::new()),
+        EmbeddingConfig::Onnx { dir, runtime, threads } => {
+            Arc::new(OnnxEmbedder::load(dir, runtime.as_deref(), *threads as usize)?)
+        }
+    })
+}

@@ -1,0 +1,468 @@
+//! The shell around `project`: reads `memories` of one partition, folds it once, and applies what
+//! changed to its stores, each at its own checkpoint.
+//!
+//! An erasure is carried out here, before the checkpoint passes it: keys destroyed, the owner folded
+//! again from the log with what is left, the stores made to hold exactly that. A crash anywhere in
+//! between repeats it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use anamnesis_domain::evolve::evolve;
+use anamnesis_domain::ids::{ErasureId, KeyId, LogId, MemoryId, OwnerKey};
+use anamnesis_domain::input::{Target, Topic};
+use anamnesis_domain::receipt::ErasureReceipt;
+use anamnesis_domain::skeleton::{Skeleton, Verdict};
+use anamnesis_domain::state::OwnerState;
+use anamnesis_domain::time::Timestamp;
+use anamnesis_domain::transition::{Decided, PartBody, Transition};
+use anamnesis_pipeline::codec::{Codec, EmbeddingDraft, Opened, OpenedDecided};
+use anamnesis_pipeline::consumer::{BATCH_BYTES_MAX, Running, Stage, StageError};
+use anamnesis_pipeline::embedder::{Embed, Purpose};
+use anamnesis_pipeline::fold::{self, Folded};
+use anamnesis_pipeline::log::{Log, Record};
+use anamnesis_pipeline::snapshots::{self, Snaps};
+use anamnesis_pipeline::stores::{Change, Checkpoint, Projection, Store};
+use async_trait::async_trait;
+
+use crate::metrics;
+use anamnesis_pipeline::history::{self as project, History};
+use crate::vectors::VectorBook;
+
+pub const STAGE: &str = "indexer";
+
+/// Claims of all cached owners together; about 1.5 KiB each.
+const CACHED_CLAIMS_MAX: usize = 100_000;
+/// Records between two snapshots of the skeleton.
+const SNAPSHOT_EVERY: u64 = 10_000;
+
+/// Keeps a set of stores equal to the fold. All of them in one stage share the fold; a store that
+/// should be able to lag on its own gets a stage of its own.
+pub struct Indexer {
+    pub log: Log,
+    pub codec: Codec,
+    pub embed: Embed,
+    pub stores: Vec<Arc<dyn Projection>>,
+    pub snapshots: Snaps,
+}
+
+#[async_trait]
+impl Stage for Indexer {
+    fn name(&self) -> &'static str {
+        STAGE
+    }
+
+    async fn begin(&self, partition: u32, _now: Timestamp) -> Result<Box<dyn Running>, StageError> {
+        let log_id = self.log.identity(Topic::Memories, partition).await?.log_id;
+        let end = self.log.end(Topic::Memories, partition).await?;
+        let mut stand = Vec::new();
+        for store in &self.stores {
+            let next = store.checkpoint(partition).await?.map_or(0, |checkpoint| checkpoint.next);
+            if next > end {
+                return Err(StageError::Broken {
+                    what: format!(
+                        "{} stands at {next} of memories-{partition}, which ends at {end}: the log \
+                         was replaced or cut; restore it, or rebuild the store",
+                        store.store()
+                    ),
+                });
+            }
+            stand.push(next);
+        }
+        let from = stand.iter().copied().min().unwrap_or(0);
+        let name = self.snapshot_name(partition);
+        let mut skeleton: Skeleton =
+            match snapshots::load::<Skeleton>(&*self.snapshots, &name, log_id).await {
+                Some(snapshot) if snapshot.next <= from => snapshot,
+                Some(_) | None => Skeleton::default(),
+            };
+        fold::fold_skeleton(&*self.log, partition, &mut skeleton, from).await?;
+        let wants_vectors = self.stores.iter().any(|store| store.store() == Store::Vectors);
+        let vectors = if wants_vectors {
+            Some(VectorBook::open(&self.log, &self.embed, partition).await?)
+        } else {
+            None
+        };
+        let mut folding = Folding {
+            log: self.log.clone(),
+            codec: self.codec.clone(),
+            embed: self.embed.clone(),
+            stores: self.stores.iter().cloned().zip(stand).collect(),
+            snapshots: self.snapshots.clone(),
+            snapshot_name: name,
+            snapshot_next: skeleton.next,
+            log_id,
+            partition,
+            skeleton,
+            states: BTreeMap::new(),
+            turn: 0,
+            vectors,
+            physical: Vec::new(),
+        };
+        folding.find_unfinished().await?;
+        Ok(Box::new(folding))
+    }
+}
+
+impl Indexer {
+    fn snapshot_name(&self, partition: u32) -> String {
+        let stores: Vec<&str> = self.stores.iter().map(|store| store.store().as_str()).collect();
+        format!("{STAGE}-{}-{partition}", stores.join("-"))
+    }
+}
+
+struct Folding {
+    log: Log,
+    codec: Codec,
+    embed: Embed,
+    /// Each store with the first offset that it has not applied.
+    stores: Vec<(Arc<dyn Projection>, u64)>,
+    snapshots: Snaps,
+    snapshot_name: String,
+    snapshot_next: u64,
+    log_id: LogId,
+    partition: u32,
+    skeleton: Skeleton,
+    states: BTreeMap<OwnerKey, (OwnerState, u64)>,
+    turn: u64,
+    vectors: Option<VectorBook>,
+    /// Erasures whose bytes are still to be rewritten.
+    physical: Vec<(ErasureId, OwnerKey)>,
+}
+
+/// Changes that one record makes.
+struct Step {
+    offset: u64,
+    changes: Vec<Change>,
+}
+
+#[async_trait]
+impl Running for Folding {
+    fn positions(&self) -> Vec<(Topic, u64)> {
+        vec![(Topic::Memories, self.skeleton.next)]
+    }
+
+    async fn step(&mut self, records: Vec<Record>, now: Timestamp) -> Result<(), StageError> {
+        let Some(last) = records.last().map(|record| record.position.offset) else { return Ok(()) };
+        self.turn += 1;
+        let opened = self.codec.open(&records).await?;
+        let decisions: Vec<Option<OpenedDecided>> = opened
+            .into_iter()
+            .map(|opened| match opened {
+                Ok(Opened::Decided(decided)) => Ok(Some(*decided)),
+                Ok(_) => Ok(None),
+                Err(error) if error.is_retryable() => Err(StageError::from(error)),
+                // The skeleton stops the owner's chain there.
+                Err(_) => Ok(None),
+            })
+            .collect::<Result<_, StageError>>()?;
+        if let Some(vectors) = &mut self.vectors {
+            vectors.embed_new(&decisions, &self.log, &self.codec, &self.embed).await?;
+        }
+        let mut steps = Vec::with_capacity(records.len());
+        let mut erased = Vec::new();
+        let mut viewed: BTreeMap<OwnerKey, usize> = BTreeMap::new();
+        for (record, decided) in records.iter().zip(decisions) {
+            let offset = record.position.offset;
+            let folded = fold::fold_header(&mut self.skeleton, record);
+            let mut step = Step { offset, changes: Vec::new() };
+            match (folded, decided) {
+                (Folded::Decision(owner, Verdict::Apply), Some(decided)) => {
+                    step.changes = self.apply(owner, &decided, &mut erased, now).await?;
+                    viewed.insert(owner, steps.len());
+                }
+                (Folded::Decision(_, Verdict::Broken(broken)), _) => {
+                    tracing::error!(
+                        partition = self.partition,
+                        offset = broken.offset,
+                        what = broken.what,
+                        "an owner's chain is broken"
+                    );
+                    metrics::broken_chain();
+                }
+                (Folded::Decision(_, Verdict::Fenced), _) => metrics::fenced(),
+                (Folded::Undecodable(_), _) => metrics::broken_chain(),
+                (Folded::Decision(_, Verdict::Repeat | Verdict::Apply) | Folded::Other, _) => (),
+            }
+            steps.push(step);
+        }
+        for (owner, at) in viewed {
+            if let Some((state, _)) = self.states.get(&owner) {
+                steps[at].changes.push(Change::Owner(Box::new(project::owner_view(state))));
+            }
+        }
+        self.apply_to_stores(&steps, last + 1).await?;
+        self.acknowledge(erased, now).await?;
+        self.trim();
+        metrics::applied(self.partition, &records, now);
+        if self.skeleton.next >= self.snapshot_next + SNAPSHOT_EVERY {
+            self.save_snapshot().await;
+        }
+        Ok(())
+    }
+
+    async fn idle(&mut self, now: Timestamp) -> Result<(), StageError> {
+        if self.skeleton.next > self.snapshot_next {
+            self.save_snapshot().await;
+        }
+        self.rewrite_bytes(now).await
+    }
+
+    fn parked(&self) -> Vec<OwnerKey> {
+        self.skeleton.broken_owners().map(|(owner, _)| *owner).collect()
+    }
+}
+
+impl Folding {
+    async fn save_snapshot(&mut self) {
+        snapshots::save(&*self.snapshots, &self.snapshot_name, self.log_id, &self.skeleton).await;
+        self.snapshot_next = self.skeleton.next;
+    }
+
+    /// Applies one accepted decision to the owner's state and says what it changes in the stores.
+    async fn apply(
+        &mut self,
+        owner: OwnerKey,
+        decided: &OpenedDecided,
+        erased: &mut Vec<(ErasureId, OwnerKey, u64)>,
+        now: Timestamp,
+    ) -> Result<Vec<Change>, StageError> {
+        let recorded = fold::recorded(decided);
+        let erasures = project::erasures(&decided.decided);
+        if !erasures.is_empty() {
+            for (erasure, target) in &erasures {
+                let destroyed = self.destroy(owner, target, *erasure).await?;
+                erased.push((*erasure, owner, destroyed));
+            }
+            let _ = now;
+            let rows = self.refold(owner).await?;
+            return Ok(vec![rows]);
+        }
+        let state = self.state_before(owner, recorded.offset).await?;
+        let named = evolve(state, &decided.decided, recorded);
+        let versions = project::versions(state, &named, recorded);
+        let mut changes = vec![Change::Decision(project::decision_row(&decided.decided, recorded))];
+        for version in versions {
+            let id = version.memory.id;
+            let vector = match &mut self.vectors {
+                Some(vectors) => vectors.vector(id, &self.log, &self.codec).await?,
+                None => None,
+            };
+            changes.push(Change::Version { version: Arc::new(version), vector });
+        }
+        Ok(changes)
+    }
+
+    async fn destroy(
+        &self,
+        owner: OwnerKey,
+        target: &Target,
+        erasure: ErasureId,
+    ) -> Result<u64, StageError> {
+        Ok(self.codec.keys().destroy(owner, target, erasure).await?.keys)
+    }
+
+    /// Everything of the owner up to the record just folded, with the keys that are left.
+    async fn refold(&mut self, owner: OwnerKey) -> Result<Change, StageError> {
+        let offsets =
+            self.skeleton.owners.get(&owner).map(|c| c.offsets.clone()).unwrap_or_default();
+        let mut history = History::new(owner);
+        for decided in
+            fold::decisions_at(&*self.log, &self.codec, self.partition, &offsets).await?
+        {
+            history.apply(&decided.decided, fold::recorded(&decided));
+        }
+        self.states.insert(owner, (history.state.clone(), self.turn));
+        let mut vectors: BTreeMap<MemoryId, Arc<[f32]>> = BTreeMap::new();
+        if let Some(book) = &mut self.vectors {
+            book.forget();
+            for id in history.memory_ids() {
+                if let Some(vector) = book.vector(id, &self.log, &self.codec).await? {
+                    vectors.insert(id, vector);
+                }
+            }
+        }
+        Ok(Change::Rewrite(Box::new(history.rows(|id| vectors.get(&id).cloned()))))
+    }
+
+    /// The owner's state before the decision at `offset`, which the skeleton already counts.
+    async fn state_before(
+        &mut self,
+        owner: OwnerKey,
+        offset: u64,
+    ) -> Result<&mut OwnerState, StageError> {
+        if !self.states.contains_key(&owner) {
+            let all = self.skeleton.owners.get(&owner).map(|c| c.offsets.as_slice());
+            let before: Vec<u64> =
+                all.unwrap_or_default().iter().copied().filter(|at| *at < offset).collect();
+            let state =
+                fold::owner_state(&*self.log, &self.codec, self.partition, owner, &before).await?;
+            self.states.insert(owner, (state, self.turn));
+        }
+        let turn = self.turn;
+        let (state, used) = self.states.get_mut(&owner).expect("inserted above");
+        *used = turn;
+        Ok(state)
+    }
+
+    /// Applies to every store what it has not applied yet. One store's failure does not keep the
+    /// others back; it is reported when all have had their turn.
+    async fn apply_to_stores(&mut self, steps: &[Step], next: u64) -> Result<(), StageError> {
+        let checkpoint = Checkpoint { log_id: self.log_id, next };
+        let mut failure = None;
+        for (store, stands) in &mut self.stores {
+            if *stands >= next {
+                continue;
+            }
+            let changes: Vec<Change> = steps
+                .iter()
+                .filter(|step| step.offset >= *stands)
+                .flat_map(|step| step.changes.iter().cloned())
+                .collect();
+            match store.apply(self.partition, *stands, &changes, checkpoint).await {
+                Ok(()) => *stands = next,
+                Err(error) => {
+                    metrics::store_failed(store.store());
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+        match failure {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Receipts of what is unreachable from now on; the bytes follow when there is time.
+    async fn acknowledge(
+        &mut self,
+        erased: Vec<(ErasureId, OwnerKey, u64)>,
+        now: Timestamp,
+    ) -> Result<(), StageError> {
+        for (erasure, owner, keys) in erased {
+            let mut receipts = vec![receipt(erasure, owner, "keyring", "effective", keys, now)];
+            for (store, _) in &self.stores {
+                let place = store.store().as_str();
+                receipts.push(receipt(erasure, owner, place, "effective", 0, now));
+            }
+            self.write_receipts(&receipts).await?;
+            self.physical.push((erasure, owner));
+        }
+        Ok(())
+    }
+
+    /// Rewrites the stores' files so that no erased byte is left, once for all that is due.
+    async fn rewrite_bytes(&mut self, now: Timestamp) -> Result<(), StageError> {
+        if self.physical.is_empty() {
+            return Ok(());
+        }
+        for (store, _) in &self.stores {
+            store.compact().await?;
+        }
+        let mut receipts = Vec::new();
+        for (erasure, owner) in &self.physical {
+            for (store, _) in &self.stores {
+                let place = store.store().as_str();
+                receipts.push(receipt(*erasure, *owner, place, "physical", 0, now));
+            }
+        }
+        self.write_receipts(&receipts).await?;
+        self.physical.clear();
+        Ok(())
+    }
+
+    async fn write_receipts(&self, receipts: &[ErasureReceipt]) -> Result<(), StageError> {
+        let mut records = Vec::new();
+        for receipt in receipts {
+            records.push(self.codec.erasure_receipt(receipt)?);
+        }
+        self.log.append(Topic::Receipts, self.partition, records).await?;
+        Ok(())
+    }
+
+    /// Erasures that were effective before a crash and whose bytes were not rewritten.
+    async fn find_unfinished(&mut self) -> Result<(), StageError> {
+        let end = self.log.end(Topic::Receipts, self.partition).await?;
+        let mut from = self.log.start(Topic::Receipts, self.partition).await?;
+        let places: BTreeSet<&str> =
+            self.stores.iter().map(|(store, _)| store.store().as_str()).collect();
+        let mut open: BTreeSet<(ErasureId, OwnerKey)> = BTreeSet::new();
+        while from < end {
+            let records = self
+                .log
+                .read(Topic::Receipts, self.partition, from, 2_000, BATCH_BYTES_MAX)
+                .await?;
+            let Some(last) = records.last() else { break };
+            from = last.position.offset + 1;
+            for opened in self.codec.open(&records).await? {
+                let Ok(Opened::Receipt(receipt)) = opened else { continue };
+                if !places.contains(receipt.place.as_str()) {
+                    continue;
+                }
+                let id = (receipt.erasure, receipt.owner);
+                if receipt.stage == "physical" {
+                    open.remove(&id);
+                } else {
+                    open.insert(id);
+                }
+            }
+        }
+        self.physical = open.into_iter().collect();
+        Ok(())
+    }
+
+    fn trim(&mut self) {
+        let total: usize = self.states.values().map(|(state, _)| state.claims.len() + 1).sum();
+        if total <= CACHED_CLAIMS_MAX {
+            return;
+        }
+        let mut by_use: Vec<(u64, OwnerKey)> =
+            self.states.iter().map(|(key, (_, used))| (*used, *key)).collect();
+        by_use.sort_unstable();
+        let mut left = total;
+        for (_, key) in by_use {
+            if left <= CACHED_CLAIMS_MAX / 2 {
+                break;
+            }
+            if let Some((state, _)) = self.states.remove(&key) {
+                left -= state.claims.len() + 1;
+            }
+        }
+    }
+}
+
+fn receipt(
+    erasure: ErasureId,
+    owner: OwnerKey,
+    place: &str,
+    stage: &str,
+    count: u64,
+    at: Timestamp,
+) -> ErasureReceipt {
+    ErasureReceipt {
+        erasure,
+        owner,
+        place: place.to_owned(),
+        stage: stage.to_owned(),
+        count,
+        at,
+    }
+}
+
+/// Texts of the claims that a batch of decisions asserts, with the keys that seal them.
+pub(crate) fn asserted(decided: &Decided) -> Vec<(MemoryId, KeyId, &str)> {
+    let mut found = Vec::new();
+    for part in &decided.parts {
+        if let (Some(key), PartBody::Open(transition)) = (part.key, &part.body)
+            && let Transition::Asserted { id, claim, .. } = &**transition
+        {
+            found.push((*id, key, claim.text.expose()));
+        }
+    }
+    found
+}
+
+/// What the vectors of a batch are embedded as.
+pub(crate) const PURPOSE: Purpose = Purpose::Passage;
+
+pub(crate) type Drafts = Vec<EmbeddingDraft>;

@@ -1,0 +1,146 @@
+//! Vectors are computed once and recorded in `embeddings`; the first one of a memory and a model wins.
+//! A rebuild reads them from there and calls no model.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anamnesis_domain::ids::MemoryId;
+use anamnesis_domain::input::Topic;
+use anamnesis_pipeline::codec::{Codec, EmbeddingDraft, Opened, OpenedDecided};
+use anamnesis_pipeline::consumer::{BATCH_BYTES_MAX, StageError};
+use anamnesis_pipeline::embedder::{Embed, ModelIdentity};
+use anamnesis_pipeline::log::Log;
+use anamnesis_schemas::{Envelope, Header};
+
+use crate::stage::{Drafts, PURPOSE, asserted};
+
+/// Texts that go to the model in one call.
+const EMBED_TEXTS_MAX: usize = 64;
+/// Vectors kept in memory between computing or reading them and applying them.
+const FRESH_MAX: usize = 4_096;
+
+/// Where each memory's vector stands in `embeddings`, for one partition and one model.
+pub(crate) struct VectorBook {
+    partition: u32,
+    model: ModelIdentity,
+    offsets: BTreeMap<MemoryId, u64>,
+    fresh: BTreeMap<MemoryId, Arc<[f32]>>,
+    next: u64,
+}
+
+impl VectorBook {
+    pub(crate) async fn open(
+        log: &Log,
+        embed: &Embed,
+        partition: u32,
+    ) -> Result<Self, StageError> {
+        let mut book = Self {
+            partition,
+            model: embed.identity().clone(),
+            offsets: BTreeMap::new(),
+            fresh: BTreeMap::new(),
+            next: log.start(Topic::Embeddings, partition).await?,
+        };
+        book.read_to_end(log).await?;
+        Ok(book)
+    }
+
+    /// Notes every vector that the topic holds beyond what was read before.
+    async fn read_to_end(&mut self, log: &Log) -> Result<(), StageError> {
+        loop {
+            let records = log
+                .read(Topic::Embeddings, self.partition, self.next, 1_000, BATCH_BYTES_MAX)
+                .await?;
+            let Some(last) = records.last() else { return Ok(()) };
+            self.next = last.position.offset + 1;
+            for record in &records {
+                if let Some((id, model)) = embedded(&record.payload)
+                    && model == self.model
+                {
+                    self.offsets.entry(id).or_insert(record.position.offset);
+                }
+            }
+        }
+    }
+
+    /// Computes and records vectors of the claims that these decisions assert, where none is recorded.
+    pub(crate) async fn embed_new(
+        &mut self,
+        decisions: &[Option<OpenedDecided>],
+        log: &Log,
+        codec: &Codec,
+        embed: &Embed,
+    ) -> Result<(), StageError> {
+        let mut wanted = Vec::new();
+        for opened in decisions.iter().flatten() {
+            for (id, key_id, text) in asserted(&opened.decided) {
+                let is_known = self.offsets.contains_key(&id);
+                if !is_known && !text.is_empty() {
+                    wanted.push((opened.decided.owner, opened.decided.key_epoch, id, key_id, text));
+                }
+            }
+        }
+        for chunk in wanted.chunks(EMBED_TEXTS_MAX) {
+            let texts: Vec<&str> = chunk.iter().map(|(.., text)| *text).collect();
+            let vectors = embed.embed(&texts, PURPOSE).await?;
+            let mut drafts: Drafts = Vec::with_capacity(chunk.len());
+            for ((owner, epoch, id, key_id, _), vector) in chunk.iter().zip(vectors) {
+                drafts.push(EmbeddingDraft {
+                    owner: *owner,
+                    epoch: *epoch,
+                    memory_id: *id,
+                    key_id: *key_id,
+                    model: self.model.clone(),
+                    vector,
+                });
+            }
+            let records = codec.seal_embeddings(&drafts).await?;
+            log.append(Topic::Embeddings, self.partition, records).await?;
+            // Read back what the topic says: if somebody else was first, theirs is used.
+            self.read_to_end(log).await?;
+        }
+        Ok(())
+    }
+
+    /// The recorded vector of a memory; `None` when there is none or its key is destroyed.
+    pub(crate) async fn vector(
+        &mut self,
+        id: MemoryId,
+        log: &Log,
+        codec: &Codec,
+    ) -> Result<Option<Arc<[f32]>>, StageError> {
+        if let Some(vector) = self.fresh.get(&id) {
+            return Ok(Some(vector.clone()));
+        }
+        let Some(offset) = self.offsets.get(&id).copied() else { return Ok(None) };
+        let records = log.read_at(Topic::Embeddings, self.partition, &[offset]).await?;
+        for opened in codec.open(&records).await? {
+            if let Opened::Embedding { vector: Some(vector), .. } = opened? {
+                let vector: Arc<[f32]> = vector.into();
+                if self.fresh.len() >= FRESH_MAX {
+                    self.fresh.clear();
+                }
+                self.fresh.insert(id, vector.clone());
+                return Ok(Some(vector));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Drops what is held in memory: keys were destroyed.
+    pub(crate) fn forget(&mut self) {
+        self.fresh.clear();
+    }
+}
+
+/// Which memory and model a record of `embeddings` is about: its clear header.
+fn embedded(payload: &[u8]) -> Option<(MemoryId, ModelIdentity)> {
+    let envelope = Envelope::decode(payload).ok()?;
+    match Header::decode(&envelope.header).ok()? {
+        Header::Embedding(header) => Some((
+            header.memory_id,
+            ModelIdentity { id: header.model, dimension: header.dimension },
+        )),
+        _ => None,
+    }
+}
