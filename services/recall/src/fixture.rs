@@ -1,5 +1,6 @@
 //! Memories, versions and a small lexicon for this crate's tests.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anamnesis_domain::attribute::Attributes;
@@ -11,11 +12,20 @@ use anamnesis_domain::memory::{
 use anamnesis_domain::owner::{Owner, Subject};
 use anamnesis_domain::text::Text;
 use anamnesis_domain::time::Timestamp;
+use anamnesis_pipeline::doubles::keyring::MemoryKeyring;
+use anamnesis_pipeline::keyring::Keys;
 use anamnesis_pipeline::stores::MemoryVersion;
 
 use crate::understand::QueryReader;
 
-pub(crate) const IDS: IdKey = IdKey::from_bytes([7; 32]);
+/// The keyring of every test's site.
+pub(crate) fn keys() -> Keys {
+    Arc::new(MemoryKeyring::new(7))
+}
+
+pub(crate) fn ids() -> IdKey {
+    keys().id_key().clone()
+}
 
 pub(crate) fn at(text: &str) -> Timestamp {
     Timestamp::parse(text).unwrap()
@@ -56,7 +66,7 @@ impl QueryReader for Reader {
 
 pub(crate) fn owner(name: &str) -> (Owner, OwnerKey) {
     let owner: Owner = format!("h/{name}").parse().unwrap();
-    let key = IDS.owner(&owner);
+    let key = ids().owner(&owner);
     (owner, key)
 }
 
@@ -99,7 +109,7 @@ pub(crate) fn said(kind: Kind, text: &str, event: EventTag, when: &str) -> Claim
         language: if text.is_ascii() { "en" } else { "zh" }.to_owned(),
         source: Source {
             event,
-            source_tag: IDS.source(OwnerKey::from_bytes([0; 16]), "test"),
+            source_tag: ids().source(OwnerKey::from_bytes([0; 16]), "test"),
             source: "test".to_owned(),
             event_id: "1".to_owned(),
             conversation_id: None,
@@ -122,7 +132,7 @@ pub(crate) fn memory(claim: Claim) -> Memory {
     let ordinal = anamnesis_domain::ids::Hash::of(claim.text.expose().as_bytes()).0;
     let ordinal = u32::from_le_bytes([ordinal[0], ordinal[1], ordinal[2], ordinal[3]]);
     Memory {
-        id: IDS.memory(claim.source.event, ordinal),
+        id: ids().memory(claim.source.event, ordinal),
         version: 1,
         standing: Standing {
             status: Status::Active,

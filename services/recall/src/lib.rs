@@ -11,6 +11,8 @@
 //! - [`http`]: the calls
 
 pub mod answer;
+pub mod context;
+pub mod http;
 pub mod metrics;
 pub mod receipts;
 pub mod request;

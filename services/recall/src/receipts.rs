@@ -1,6 +1,5 @@
 //! What does a recall leave behind, and how does it reach the log without making the caller wait?
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anamnesis_domain::ids::{MemoryId, OwnerKey, RecallId};
@@ -10,9 +9,9 @@ use anamnesis_domain::owner::Owner;
 use anamnesis_domain::receipt::RecallReceipt;
 use anamnesis_domain::text::Text;
 use anamnesis_domain::time::{Interval, Timestamp};
+use anamnesis_pipeline::codec::{Codec, CodecError};
 use anamnesis_pipeline::log::{Log, LogError, NewRecord, partition_of};
 use anamnesis_pipeline::stores::{Cut, SubjectFilter};
-use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -29,26 +28,10 @@ const GROUP_MAX: usize = 256;
 /// How often a group is tried again before it is given up.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// Why a receipt could not be sealed.
-#[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]
-#[error("{reason}")]
-pub struct SealError {
-    pub reason: String,
-    pub is_retryable: bool,
-}
-
-/// Seals receipts under their owners' keys.
-///
-/// Contract: one record per receipt, in order, or an error and none.
-#[async_trait]
-pub trait ReceiptSealer: Send + Sync {
-    async fn seal(&self, receipts: &[(OwnerKey, RecallReceipt)]) -> Result<Vec<NewRecord>, SealError>;
-}
-
 #[derive(Debug, thiserror::Error, Clone)]
 pub enum ReceiptError {
-    #[error("a receipt cannot be sealed: {0}")]
-    Seal(#[from] SealError),
+    #[error(transparent)]
+    Codec(#[from] CodecError),
     #[error(transparent)]
     Log(#[from] LogError),
 }
@@ -56,7 +39,7 @@ pub enum ReceiptError {
 impl ReceiptError {
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Seal(error) => error.is_retryable,
+            Self::Codec(error) => error.is_retryable(),
             Self::Log(error) => error.is_retryable(),
         }
     }
@@ -82,6 +65,9 @@ pub struct ReceiptRequest {
     pub now: Timestamp,
     /// The offset that the recorded time asked about meant.
     pub cut: Cut,
+    /// Which of the returned memories a context was given; absent for a plain recall.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub injected: Option<Vec<MemoryId>>,
 }
 
 impl ReceiptRequest {
@@ -93,7 +79,10 @@ impl ReceiptRequest {
             subject: ask.subject.as_ref().map(subject_view),
             as_of: ask.as_of,
             known_at: ask.known_at,
-            time_range: ask.time_range.map(|range| RangeView { from: range.from(), to: range.to() }),
+            time_range: ask.time_range.map(|range| RangeView {
+                from: range.from(),
+                to: range.to(),
+            }),
             context_tags: ask.context_tags.clone(),
             purpose: ask.purpose.clone(),
             task_id: ask.task_id.clone(),
@@ -103,6 +92,7 @@ impl ReceiptRequest {
             said_before: ask.said_before.clone(),
             now,
             cut,
+            injected: None,
         }
     }
 
@@ -118,7 +108,9 @@ impl ReceiptRequest {
             }),
             as_of: self.as_of,
             known_at: self.known_at,
-            time_range: self.time_range.and_then(|range| Interval::new(range.from, range.to).ok()),
+            time_range: self
+                .time_range
+                .and_then(|range| Interval::new(range.from, range.to).ok()),
             context_tags: self.context_tags.clone(),
             purpose: self.purpose.clone(),
             task_id: self.task_id.clone(),
@@ -178,7 +170,11 @@ pub(crate) fn receipt(
         purpose: request.purpose.clone(),
         request: Text::new(serde_json::to_string(request).expect("a request is plain data")),
         answer: Text::new(answer.settled().to_string()),
-        returned: answer.memories.iter().map(|memory| memory.record.id).collect(),
+        returned: answer
+            .memories
+            .iter()
+            .map(|memory| memory.record.id)
+            .collect(),
     }
 }
 
@@ -221,13 +217,20 @@ fn lost(count: u64) {
 /// Writes receipts in groups. Run it beside the service; it ends when told to, after what is waiting.
 pub struct ReceiptWriter {
     waiting: mpsc::Receiver<(OwnerKey, RecallReceipt)>,
-    sealer: Arc<dyn ReceiptSealer>,
+    codec: Codec,
     log: Log,
 }
 
-pub(crate) fn queue(sealer: Arc<dyn ReceiptSealer>, log: Log) -> (ReceiptQueue, ReceiptWriter) {
+pub(crate) fn queue(codec: Codec, log: Log) -> (ReceiptQueue, ReceiptWriter) {
     let (sender, waiting) = mpsc::channel(WAITING_MAX);
-    (ReceiptQueue(sender), ReceiptWriter { waiting, sealer, log })
+    (
+        ReceiptQueue(sender),
+        ReceiptWriter {
+            waiting,
+            codec,
+            log,
+        },
+    )
 }
 
 impl ReceiptWriter {
@@ -266,7 +269,7 @@ impl ReceiptWriter {
     async fn write_patiently(&self, group: &[(OwnerKey, RecallReceipt)]) -> bool {
         let mut pause = Duration::from_millis(20);
         for attempt in 1..=ATTEMPTS_MAX {
-            match write(self.sealer.as_ref(), &self.log, group).await {
+            match write(&self.codec, &self.log, group).await {
                 Ok(_) => return true,
                 Err(error) if error.is_retryable() && attempt < ATTEMPTS_MAX => {
                     tokio::time::sleep(pause).await;
@@ -284,14 +287,18 @@ impl ReceiptWriter {
 
 /// Seals and appends, one append per partition.
 pub(crate) async fn write(
-    sealer: &dyn ReceiptSealer,
+    codec: &Codec,
     log: &Log,
     group: &[(OwnerKey, RecallReceipt)],
 ) -> Result<Vec<Position>, ReceiptError> {
-    let records = sealer.seal(group).await?;
-    let mut by_partition: std::collections::BTreeMap<u32, Vec<NewRecord>> = std::collections::BTreeMap::new();
+    let records = codec.seal_receipts(group).await?;
+    let mut by_partition: std::collections::BTreeMap<u32, Vec<NewRecord>> =
+        std::collections::BTreeMap::new();
     for record in records {
-        by_partition.entry(partition_of(record.key, log.partitions())).or_default().push(record);
+        by_partition
+            .entry(partition_of(record.key, log.partitions()))
+            .or_default()
+            .push(record);
     }
     let mut positions = Vec::new();
     for (partition, records) in by_partition {

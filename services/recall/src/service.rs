@@ -11,24 +11,33 @@ use anamnesis_domain::memory::Kind;
 use anamnesis_domain::owner::{Owner, OwnerScope};
 use anamnesis_domain::time::{Known, Timestamp};
 use anamnesis_pipeline::clock::Clock;
+use anamnesis_pipeline::codec::Codec;
 use anamnesis_pipeline::embedder::Embed;
 use anamnesis_pipeline::log::Log;
 use anamnesis_pipeline::stores::{
-    Cut, Filter, MemoryVersion, Order, OwnerView, StoreError, Stores,
+    Cut, Filter, MemoryVersion, Order, OwnerView, StoreError, Stores, SubjectFilter,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::error;
 
-use crate::answer::{Answer, Considered, Explain, Legs, QueryView, RangeView, Reason, Record, Recalled, subject_view};
+use crate::answer::{
+    Answer, Considered, Explain, Legs, QueryView, RangeView, Reason, Recalled, Record, subject_view,
+};
+use crate::context::{self, Context, Material, Tag};
 use crate::fuse::{Evidence, fuse};
 use crate::legs::{self, Deadlines};
-use crate::metrics::{DEGRADED_TOTAL, DROPPED_TOTAL, FOREIGN_TOTAL, OUTCOMES_TOTAL, RECALL_SECONDS, RECALLS_TOTAL, RECEIPTS_TOTAL};
+use crate::metrics::{
+    CONTEXT_TOKENS_TOTAL, CONTEXT_USABLE_TOKENS_TOTAL, DEGRADED_TOTAL, DROPPED_TOTAL,
+    FOREIGN_TOTAL, OUTCOMES_TOTAL, RECALL_SECONDS, RECALLS_TOTAL, RECEIPTS_TOTAL,
+};
 use crate::reach::{Reach, admits_episode, reach, readable_kinds};
-use crate::receipts::{self, OutcomeReport, ReceiptError, ReceiptQueue, ReceiptRequest, ReceiptSealer, ReceiptWriter};
+use crate::receipts::{
+    self, OutcomeReport, ReceiptError, ReceiptQueue, ReceiptRequest, ReceiptWriter,
+};
 use crate::request::Ask;
 use crate::score::{FLOOR, Model, score, staleness};
-use crate::select::{Scored, select};
+use crate::select::{INJECTED_MAX, Scored, injected, select};
 use crate::understand::{QueryReader, Understood, When, understand};
 use crate::wait;
 
@@ -103,8 +112,8 @@ pub struct Parts {
     pub stores: Stores,
     pub embed: Embed,
     pub log: Log,
-    pub sealer: Arc<dyn ReceiptSealer>,
-    pub ids: IdKey,
+    /// Its keyring also gives the key that owners are hashed under.
+    pub codec: Codec,
     pub clock: Arc<dyn Clock>,
     pub reader: Arc<dyn QueryReader>,
     pub settings: RecallSettings,
@@ -138,12 +147,29 @@ impl Seen {
 impl Recall {
     /// The service, and the writer of its receipts, to be run beside it.
     pub fn new(parts: Parts) -> (Arc<Self>, ReceiptWriter) {
-        let (receipts, writer) = receipts::queue(parts.sealer.clone(), parts.log.clone());
-        (Arc::new(Self { parts, receipts, recent: Mutex::default() }), writer)
+        let (receipts, writer) = receipts::queue(parts.codec.clone(), parts.log.clone());
+        (
+            Arc::new(Self {
+                parts,
+                receipts,
+                recent: Mutex::default(),
+            }),
+            writer,
+        )
     }
 
     pub fn ids(&self) -> &IdKey {
-        &self.parts.ids
+        self.parts.codec.keys().id_key()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.parts.clock.now()
+    }
+
+    /// Whether anything was ever decided for this owner and not erased.
+    pub(crate) async fn knows(&self, scope: OwnerScope) -> Result<bool, RecallError> {
+        let view = self.parts.stores.records.owner(scope).await?;
+        Ok(view.is_some_and(|view| view.owner.is_some()))
     }
 
     /// Answers a question and leaves a receipt.
@@ -165,7 +191,14 @@ impl Recall {
             metrics::counter!(DEGRADED_TOTAL, "part" => "wait_for").increment(1);
             answer.degraded.push("wait_for".to_owned());
         }
-        self.leave_receipt(scope, owner, caller, &ask, &seen, &answer);
+        self.leave_receipt(
+            scope,
+            owner,
+            caller,
+            ReceiptRequest::of(&ask, seen.now, seen.cut),
+            &seen,
+            &answer,
+        );
         let answerable = if answer.answerable { "true" } else { "false" };
         metrics::counter!(RECALLS_TOTAL, "answerable" => answerable).increment(1);
         metrics::histogram!(RECALL_SECONDS).record(started.elapsed().as_secs_f64());
@@ -183,7 +216,11 @@ impl Recall {
         request: &ReceiptRequest,
     ) -> Result<Answer, RecallError> {
         let view = self.parts.stores.records.owner(scope).await?;
-        let seen = Seen { now: request.now, cut: request.cut, view };
+        let seen = Seen {
+            now: request.now,
+            cut: request.cut,
+            view,
+        };
         self.answer(scope, owner, &request.ask(), &seen).await
     }
 
@@ -202,7 +239,7 @@ impl Recall {
         let at = self.parts.clock.now();
         let receipt = receipts::outcome_receipt(recall_id, owner, caller, report, at);
         let group = [(scope.key(), receipt)];
-        let written = receipts::write(self.parts.sealer.as_ref(), &self.parts.log, &group).await?;
+        let written = receipts::write(&self.parts.codec, &self.parts.log, &group).await?;
         metrics::counter!(OUTCOMES_TOTAL, "outcome" => report.outcome.code()).increment(1);
         Ok(written.first().copied())
     }
@@ -213,16 +250,26 @@ impl Recall {
         recent.owners.get(&recall_id).cloned()
     }
 
-    pub(crate) async fn see(&self, scope: OwnerScope, known_at: Option<Timestamp>) -> Result<Seen, RecallError> {
+    pub(crate) async fn see(
+        &self,
+        scope: OwnerScope,
+        known_at: Option<Timestamp>,
+    ) -> Result<Seen, RecallError> {
         let known = known_at.map_or(Known::Latest, Known::At);
         let records = &self.parts.stores.records;
         let (cut, view) = tokio::join!(records.cut(scope, known), records.owner(scope));
-        Ok(Seen { now: self.parts.clock.now(), cut: cut?, view: view? })
+        Ok(Seen {
+            now: self.parts.clock.now(),
+            cut: cut?,
+            view: view?,
+        })
     }
 
     /// True when there was nothing to wait for or it came in time.
     pub(crate) async fn waited(&self, scope: OwnerScope, ask: &Ask) -> Result<bool, RecallError> {
-        let Some(wait_for) = ask.wait_for else { return Ok(true) };
+        let Some(wait_for) = ask.wait_for else {
+            return Ok(true);
+        };
         let at_most = Duration::from_secs(self.parts.settings.wait_for_seconds);
         wait::until(&self.parts, scope, wait_for, at_most).await
     }
@@ -232,7 +279,7 @@ impl Recall {
         scope: OwnerScope,
         owner: &Owner,
         caller: &str,
-        ask: &Ask,
+        request: ReceiptRequest,
         seen: &Seen,
         answer: &Answer,
     ) {
@@ -243,8 +290,10 @@ impl Recall {
             metrics::counter!(RECEIPTS_TOTAL, "outcome" => "skipped").increment(1);
             return;
         }
-        let request = ReceiptRequest::of(ask, seen.now, seen.cut);
-        self.receipts.push(scope.key(), receipts::receipt(owner, caller, &request, answer));
+        self.receipts.push(
+            scope.key(),
+            receipts::receipt(owner, caller, &request, answer),
+        );
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.order.push_back(answer.recall_id);
         recent.owners.insert(answer.recall_id, owner.clone());
@@ -263,10 +312,21 @@ impl Recall {
         ask: &Ask,
         seen: &Seen,
     ) -> Result<Answer, RecallError> {
-        let Parts { stores, embed, reader, settings, .. } = &self.parts;
+        let Parts {
+            stores,
+            embed,
+            reader,
+            settings,
+            ..
+        } = &self.parts;
         let task = seen.task(ask.task_id.as_deref());
         let understood = understand(ask, task, seen.now, settings.zone_minutes, reader.as_ref());
-        let readable = readable_kinds(owner, seen.view.as_ref(), settings.is_consent_required, seen.now);
+        let readable = readable_kinds(
+            owner,
+            seen.view.as_ref(),
+            settings.is_consent_required,
+            seen.now,
+        );
         let reach = reach(scope, seen.cut, ask, &understood, readable, seen.now);
 
         let deadlines = Deadlines {
@@ -275,18 +335,34 @@ impl Recall {
             graph: Duration::from_millis(settings.graph_deadline_ms),
         };
         let question = understood.rewritten.expose();
-        let (text, vector) =
-            legs::text_and_vector(stores, embed, &reach.filters, &understood.search, question, deadlines).await;
+        let (text, vector) = legs::text_and_vector(
+            stores,
+            embed,
+            &reach.filters,
+            &understood.search,
+            question,
+            deadlines,
+        )
+        .await;
         let entities = &understood.terms.entities;
         let graph = legs::graph(stores, &reach.filters, &text, &vector, entities, deadlines).await;
         let fused = fuse(&text.hits, &vector.hits, &graph.hits);
 
         let confirmed = self.confirm(&reach, &understood, fused).await?;
-        let model = Model { is_semantic: embed.is_semantic(), unrelated: settings.unrelated_cosine };
+        let model = Model {
+            is_semantic: embed.is_semantic(),
+            unrelated: settings.unrelated_cosine,
+        };
         let mut scored: Vec<Scored> = confirmed
             .into_iter()
             .map(|(version, evidence)| {
-                let score = score(&version.memory, evidence, &understood.terms, model, reach.at);
+                let score = score(
+                    &version.memory,
+                    evidence,
+                    &understood.terms,
+                    model,
+                    reach.at,
+                );
                 Scored { version, score }
             })
             .collect();
@@ -314,12 +390,20 @@ impl Recall {
                 history,
             });
         }
-        let legs = Legs { text: text.report, vector: vector.report, graph: graph.report };
-        let degraded = [("text", &legs.text), ("vector", &legs.vector), ("graph", &legs.graph)]
-            .into_iter()
-            .filter(|(_, report)| !report.ran)
-            .map(|(name, _)| name.to_owned())
-            .collect();
+        let legs = Legs {
+            text: text.report,
+            vector: vector.report,
+            graph: graph.report,
+        };
+        let degraded = [
+            ("text", &legs.text),
+            ("vector", &legs.vector),
+            ("graph", &legs.graph),
+        ]
+        .into_iter()
+        .filter(|(_, report)| !report.ran)
+        .map(|(name, _)| name.to_owned())
+        .collect();
         Ok(Answer {
             recall_id: random_id()?,
             answerable: reason.is_none(),
@@ -332,7 +416,10 @@ impl Recall {
                 known_at: ask.known_at.unwrap_or(seen.now),
                 during: match understood.when {
                     When::During(range) if ask.as_of.is_none() && ask.time_range.is_none() => {
-                        Some(RangeView { from: range.from(), to: range.to() })
+                        Some(RangeView {
+                            from: range.from(),
+                            to: range.to(),
+                        })
                     }
                     When::During(_) | When::AsOf(_) | When::Unsaid => None,
                 },
@@ -378,7 +465,12 @@ impl Recall {
         let reader = self.parts.reader.as_ref();
         let mut confirmed = Vec::new();
         for (id, version) in found {
-            if !admits_episode(&version.memory, &understood.subject, &reach.readable, reader) {
+            if !admits_episode(
+                &version.memory,
+                &understood.subject,
+                &reach.readable,
+                reader,
+            ) {
                 continue;
             }
             confirmed.push((version, evidence.get(&id).copied().unwrap_or_default()));
@@ -386,20 +478,42 @@ impl Recall {
         Ok(confirmed)
     }
 
-    async fn listed(&self, filter: &Filter, kinds: &[Kind]) -> Result<Vec<MemoryVersion>, RecallError> {
-        let is_admitted = |kind: &Kind| filter.kinds.as_ref().is_none_or(|kinds| kinds.contains(kind));
+    async fn listed(
+        &self,
+        filter: &Filter,
+        kinds: &[Kind],
+    ) -> Result<Vec<MemoryVersion>, RecallError> {
+        let is_admitted = |kind: &Kind| {
+            filter
+                .kinds
+                .as_ref()
+                .is_none_or(|kinds| kinds.contains(kind))
+        };
         let kinds: Vec<Kind> = kinds.iter().copied().filter(is_admitted).collect();
         if kinds.is_empty() {
             return Ok(Vec::new());
         }
-        let filter = Filter { kinds: Some(kinds), ..filter.clone() };
-        let page = self.parts.stores.records.list(&filter, Order::Valid, LISTED_MAX, None).await?;
+        let filter = Filter {
+            kinds: Some(kinds),
+            ..filter.clone()
+        };
+        let page = self
+            .parts
+            .stores
+            .records
+            .list(&filter, Order::Valid, LISTED_MAX, None)
+            .await?;
         Ok(page.versions)
     }
 
     async fn why_nothing(&self, reach: &Reach) -> Result<Reason, RecallError> {
         for filter in &reach.filters {
-            let page = self.parts.stores.records.list(filter, Order::Recorded, 1, None).await?;
+            let page = self
+                .parts
+                .stores
+                .records
+                .list(filter, Order::Recorded, 1, None)
+                .await?;
             if !page.versions.is_empty() {
                 return Ok(Reason::BelowFloor);
             }
@@ -414,13 +528,15 @@ impl Recall {
         owner: &Owner,
         version: &MemoryVersion,
     ) -> Result<Vec<Record>, RecallError> {
-        let Some(filter) = reach.filters.first() else { return Ok(Vec::new()) };
+        let Some(filter) = reach.filters.first() else {
+            return Ok(Vec::new());
+        };
         let filter = Filter {
             valid_at: None,
             time_range: None,
             kinds: Some(reach.readable.clone()),
             context_tags: None,
-            subject: anamnesis_pipeline::stores::SubjectFilter::Only(version.memory.claim.subject.clone()),
+            subject: SubjectFilter::Only(version.memory.claim.subject.clone()),
             ..filter.clone()
         };
         let mut chain: Vec<MemoryVersion> = Vec::new();
@@ -428,21 +544,37 @@ impl Recall {
         while !next.is_empty() && chain.len() < HISTORY_MAX {
             let known = |id: &MemoryId| chain.iter().any(|version| version.memory.id == *id);
             next.retain(|id| !known(id) && *id != version.memory.id);
-            let found: Vec<_> = own(&filter, self.parts.stores.records.check(&filter, &next).await?).collect();
-            next = found.iter().flat_map(|version| version.memory.supersedes.iter().copied()).collect();
+            let found: Vec<_> = own(
+                &filter,
+                self.parts.stores.records.check(&filter, &next).await?,
+            )
+            .collect();
+            next = found
+                .iter()
+                .flat_map(|version| version.memory.supersedes.iter().copied())
+                .collect();
             chain.extend(found);
         }
         chain.sort_by_key(|version| {
-            (std::cmp::Reverse(version.memory.standing.valid_from), version.memory.id)
+            (
+                std::cmp::Reverse(version.memory.standing.valid_from),
+                version.memory.id,
+            )
         });
         chain.truncate(HISTORY_MAX);
-        Ok(chain.iter().map(|version| Record::of(owner, &version.memory)).collect())
+        Ok(chain
+            .iter()
+            .map(|version| Record::of(owner, &version.memory))
+            .collect())
     }
 }
 
 /// The last gate: whatever a store gave, only the owner's own and admitted versions pass. A foreign one
 /// is a violation of isolation, counted and told.
-pub(crate) fn own(filter: &Filter, versions: Vec<MemoryVersion>) -> impl Iterator<Item = MemoryVersion> {
+pub(crate) fn own(
+    filter: &Filter,
+    versions: Vec<MemoryVersion>,
+) -> impl Iterator<Item = MemoryVersion> {
     versions.into_iter().filter(move |version| {
         if version.owner != filter.scope.key() {
             metrics::counter!(FOREIGN_TOTAL).increment(1);
@@ -463,7 +595,12 @@ pub(crate) fn own(filter: &Filter, versions: Vec<MemoryVersion>) -> impl Iterato
 fn show_both_sides(scored: &mut [Scored]) {
     let pairs: Vec<(MemoryId, MemoryId)> = scored
         .iter()
-        .filter_map(|one| Some((one.version.memory.id, one.version.memory.standing.conflict_with?)))
+        .filter_map(|one| {
+            Some((
+                one.version.memory.id,
+                one.version.memory.standing.conflict_with?,
+            ))
+        })
         .collect();
     for (one, other) in pairs {
         let relevance = scored
@@ -478,7 +615,12 @@ fn show_both_sides(scored: &mut [Scored]) {
             }
             scored.score.raise_relevance(relevance);
             let names = if id == one { other } else { one };
-            scored.version.memory.standing.conflict_with.get_or_insert(names);
+            scored
+                .version
+                .memory
+                .standing
+                .conflict_with
+                .get_or_insert(names);
         }
     }
 }
@@ -491,7 +633,10 @@ fn explain(
     selected: &[Scored],
 ) -> Explain {
     all.sort_by(|a, b| {
-        b.score.final_score.total_cmp(&a.score.final_score).then(a.version.memory.id.cmp(&b.version.memory.id))
+        b.score
+            .final_score
+            .total_cmp(&a.score.final_score)
+            .then(a.version.memory.id.cmp(&b.version.memory.id))
     });
     let is_returned = |id| selected.iter().any(|one| one.version.memory.id == id);
     let outcome = |one: &Scored| {
@@ -504,7 +649,12 @@ fn explain(
         }
     };
     Explain {
-        terms: understood.terms.terms.iter().map(|term| (term.token.clone(), term.weight)).collect(),
+        terms: understood
+            .terms
+            .terms
+            .iter()
+            .map(|term| (term.token.clone(), term.weight))
+            .collect(),
         entities: understood.terms.entities.clone(),
         kinds_asked: understood.kinds.clone(),
         kinds_readable: reach.readable.clone(),
@@ -518,6 +668,100 @@ fn explain(
                 outcome: outcome(one).to_owned(),
             })
             .collect(),
+    }
+}
+
+/// Another owner whose policies or lessons a context may take from; the caller's token covers it.
+#[derive(Clone, Debug)]
+pub struct Companion {
+    pub owner: Owner,
+    pub scope: OwnerScope,
+    pub kind: Kind,
+}
+
+/// What a context is to be made of.
+#[derive(Clone, Debug)]
+pub struct ContextAsk {
+    pub ask: Ask,
+    pub usable_tokens: u32,
+    pub sections: Option<Vec<Tag>>,
+    pub companions: Vec<Companion>,
+}
+
+impl Recall {
+    /// Recalls, and composes what an assistant is given within its budget. The receipt names what was
+    /// injected.
+    ///
+    /// # Errors
+    /// As [`Recall::recall`].
+    pub async fn context(
+        &self,
+        scope: OwnerScope,
+        owner: &Owner,
+        caller: &str,
+        wanted: ContextAsk,
+    ) -> Result<Context, RecallError> {
+        let ContextAsk {
+            ask,
+            usable_tokens,
+            sections,
+            companions,
+        } = wanted;
+        let is_late = !self.waited(scope, &ask).await?;
+        let seen = self.see(scope, ask.known_at).await?;
+        let answer = self.answer(scope, owner, &ask, &seen).await?;
+        let mut degraded = answer.degraded.clone();
+        if is_late {
+            degraded.push("wait_for".to_owned());
+        }
+        let (mut memories, beyond) = injected(answer.memories.clone(), |one| one.record.protected);
+        for companion in companions {
+            memories.extend(self.companion_memories(&companion, &ask).await?);
+        }
+        let context = context::compose(Material {
+            recall_id: answer.recall_id,
+            task: seen.task(ask.task_id.as_deref()),
+            memories,
+            beyond_limit: beyond.iter().map(|one| one.record.id).collect(),
+            usable_tokens,
+            sections,
+            degraded,
+        });
+        let mut request = ReceiptRequest::of(&ask, seen.now, seen.cut);
+        let lines = context.sections.iter().flat_map(|section| &section.lines);
+        let own = |id: &MemoryId| answer.memories.iter().any(|one| one.record.id == *id);
+        request.injected = Some(
+            lines
+                .filter_map(|line| line.memory_id)
+                .filter(own)
+                .collect(),
+        );
+        self.leave_receipt(scope, owner, caller, request, &seen, &answer);
+        metrics::counter!(CONTEXT_TOKENS_TOTAL).increment(u64::from(context.tokens));
+        metrics::counter!(CONTEXT_USABLE_TOKENS_TOTAL).increment(u64::from(usable_tokens));
+        Ok(context)
+    }
+
+    /// Policies or lessons that match the question. They never see the patient: no receipt is left in
+    /// their owner's chain.
+    async fn companion_memories(
+        &self,
+        companion: &Companion,
+        ask: &Ask,
+    ) -> Result<Vec<Recalled>, RecallError> {
+        let ask = Ask {
+            kinds: Some(vec![companion.kind]),
+            subject: Some(SubjectFilter::Any),
+            top_k: INJECTED_MAX,
+            task_id: None,
+            include_history: false,
+            ..ask.clone()
+        };
+        let seen = self.see(companion.scope, ask.known_at).await?;
+        Ok(self
+            .answer(companion.scope, &companion.owner, &ask, &seen)
+            .await?
+            .memories)
     }
 }
 

@@ -19,7 +19,11 @@ use crate::service::RecallSettings;
 use crate::world::{World, stuck};
 
 fn texts(answer: &Answer) -> Vec<&str> {
-    answer.memories.iter().map(|memory| memory.record.text.expose()).collect()
+    answer
+        .memories
+        .iter()
+        .map(|memory| memory.record.text.expose())
+        .collect()
 }
 
 fn about(subject: Subject, kind: Kind, text: &str) -> Memory {
@@ -47,11 +51,17 @@ async fn check(memories: &[Memory], question: &str, expected: &[&str]) {
 
 #[tokio::test]
 async fn a_question_is_answered_in_the_language_of_the_memory_and_in_the_other() {
-    let zh = [plain(Kind::Allergy, "我对花生过敏"), plain(Kind::Preference, "咖啡少糖")];
+    let zh = [
+        plain(Kind::Allergy, "我对花生过敏"),
+        plain(Kind::Preference, "咖啡少糖"),
+    ];
     check(&zh, "我对什么过敏？", &["我对花生过敏"]).await;
     check(&zh, "What am I allergic to?", &["我对花生过敏"]).await;
     check(&zh, "Am I allergic to peanuts?", &["我对花生过敏"]).await;
-    let en = [plain(Kind::Allergy, "I am allergic to mango"), plain(Kind::Fact, "I live in Suzhou")];
+    let en = [
+        plain(Kind::Allergy, "I am allergic to mango"),
+        plain(Kind::Fact, "I live in Suzhou"),
+    ];
     check(&en, "What am I allergic to?", &["I am allergic to mango"]).await;
     check(&en, "我对芒果过敏吗", &["I am allergic to mango"]).await;
 }
@@ -62,7 +72,12 @@ async fn a_relatives_allergy_never_answers_for_the_owner() {
     check(&family, "我对青霉素过敏吗", &[]).await;
     check(&family, "Am I allergic to penicillin?", &[]).await;
     check(&family, "我爸对什么过敏", &["我爸对青霉素过敏"]).await;
-    check(&family, "What is my father allergic to?", &["我爸对青霉素过敏"]).await;
+    check(
+        &family,
+        "What is my father allergic to?",
+        &["我爸对青霉素过敏"],
+    )
+    .await;
     check(&family, "我妈对什么过敏", &[]).await;
 }
 
@@ -70,14 +85,24 @@ async fn a_relatives_allergy_never_answers_for_the_owner() {
 async fn a_turn_that_tells_of_a_relative_does_not_answer_for_the_owner_either() {
     let turn = [plain(Kind::Episode, "我爸对青霉素过敏，上周刚查出来")];
     check(&turn, "我对青霉素过敏吗", &[]).await;
-    check(&turn, "我爸对青霉素过敏吗", &["我爸对青霉素过敏，上周刚查出来"]).await;
+    check(
+        &turn,
+        "我爸对青霉素过敏吗",
+        &["我爸对青霉素过敏，上周刚查出来"],
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn an_order_number_comes_first_by_its_word_alone() {
-    let mut all: Vec<Memory> = (0..30).map(|n| plain(Kind::Fact, &format!("订单物流进度说明 {n}"))).collect();
+    let mut all: Vec<Memory> = (0..30)
+        .map(|n| plain(Kind::Fact, &format!("订单物流进度说明 {n}")))
+        .collect();
     all.push(plain(Kind::Fact, "A-20391 已签收"));
-    let answer = patient(&all).await.asks("p1", Ask::new("订单 A-20391 物流进度怎么样")).await;
+    let answer = patient(&all)
+        .await
+        .asks("p1", Ask::new("订单 A-20391 物流进度怎么样"))
+        .await;
     assert_eq!(texts(&answer)[0], "A-20391 已签收");
     assert_eq!(answer.memories[0].score.ranks.text.map(|_| ()), Some(()));
 }
@@ -85,7 +110,12 @@ async fn an_order_number_comes_first_by_its_word_alone() {
 #[tokio::test]
 async fn an_old_allergy_is_recalled_after_many_recent_memories() {
     let tag = EventTag::from_bytes([200; 16]);
-    let mut old = memory(said(Kind::Allergy, "对头孢过敏", tag, "2012-01-01T00:00:00Z"));
+    let mut old = memory(said(
+        Kind::Allergy,
+        "对头孢过敏",
+        tag,
+        "2012-01-01T00:00:00Z",
+    ));
     old.claim.importance = Permille::new(950);
     let mut all = vec![old];
     for n in 0..40 {
@@ -94,7 +124,11 @@ async fn an_old_allergy_is_recalled_after_many_recent_memories() {
         all.push(recent);
     }
     let answer = patient(&all).await.asks("p1", Ask::new("过敏")).await;
-    assert!(texts(&answer).contains(&"对头孢过敏"), "{:?}", texts(&answer));
+    assert!(
+        texts(&answer).contains(&"对头孢过敏"),
+        "{:?}",
+        texts(&answer)
+    );
     assert_eq!(answer.memories.len(), 8);
 }
 
@@ -102,9 +136,22 @@ async fn an_old_allergy_is_recalled_after_many_recent_memories() {
 async fn changed_dose() -> (World, MemoryId, MemoryId) {
     let world = World::new();
     world.consents("p1").await;
-    let (first, second) = (EventTag::from_bytes([201; 16]), EventTag::from_bytes([202; 16]));
-    let old = memory(said(Kind::Medication, "华法林 5 mg 每天", first, "2026-01-01T00:00:00Z"));
-    let mut new = memory(said(Kind::Medication, "华法林 10 mg 每天", second, "2026-06-01T00:00:00Z"));
+    let (first, second) = (
+        EventTag::from_bytes([201; 16]),
+        EventTag::from_bytes([202; 16]),
+    );
+    let old = memory(said(
+        Kind::Medication,
+        "华法林 5 mg 每天",
+        first,
+        "2026-01-01T00:00:00Z",
+    ));
+    let mut new = memory(said(
+        Kind::Medication,
+        "华法林 10 mg 每天",
+        second,
+        "2026-06-01T00:00:00Z",
+    ));
     world.remembers("p1", std::slice::from_ref(&old)).await;
     let mut over = old.clone();
     over.version = 2;
@@ -121,16 +168,28 @@ async fn changed_dose() -> (World, MemoryId, MemoryId) {
 async fn both_clocks_are_honoured() {
     let (world, ..) = changed_dose().await;
     let mut ask = Ask::new("华法林剂量");
-    assert_eq!(texts(&world.asks("p1", ask.clone()).await), ["华法林 10 mg 每天"]);
+    assert_eq!(
+        texts(&world.asks("p1", ask.clone()).await),
+        ["华法林 10 mg 每天"]
+    );
     ask.as_of = Some(at("2026-03-01T00:00:00Z"));
-    assert_eq!(texts(&world.asks("p1", ask.clone()).await), ["华法林 5 mg 每天"]);
+    assert_eq!(
+        texts(&world.asks("p1", ask.clone()).await),
+        ["华法林 5 mg 每天"]
+    );
     // What was known in May about July: still 5 mg.
     ask.as_of = Some(at("2026-07-01T00:00:00Z"));
     ask.known_at = Some(at("2026-05-01T00:00:00Z"));
-    assert_eq!(texts(&world.asks("p1", ask.clone()).await), ["华法林 5 mg 每天"]);
+    assert_eq!(
+        texts(&world.asks("p1", ask.clone()).await),
+        ["华法林 5 mg 每天"]
+    );
     ask.known_at = Some(at("2025-05-01T00:00:00Z"));
     let before = world.asks("p1", ask).await;
-    assert_eq!((before.answerable, before.reason), (false, Some(Reason::NothingStored)));
+    assert_eq!(
+        (before.answerable, before.reason),
+        (false, Some(Reason::NothingStored))
+    );
 }
 
 #[tokio::test]
@@ -147,9 +206,24 @@ async fn a_history_shows_what_was_replaced() {
     let mut ask = Ask::new("华法林剂量");
     ask.include_history = true;
     let answer = world.asks("p1", ask).await;
-    let current = answer.memories.iter().find(|memory| memory.record.id == new).unwrap();
-    assert_eq!(current.history.iter().map(|record| record.id).collect::<Vec<_>>(), [old]);
-    let replaced = answer.memories.iter().find(|memory| memory.record.id == old).unwrap();
+    let current = answer
+        .memories
+        .iter()
+        .find(|memory| memory.record.id == new)
+        .unwrap();
+    assert_eq!(
+        current
+            .history
+            .iter()
+            .map(|record| record.id)
+            .collect::<Vec<_>>(),
+        [old]
+    );
+    let replaced = answer
+        .memories
+        .iter()
+        .find(|memory| memory.record.id == old)
+        .unwrap();
     assert_eq!(replaced.record.status, Status::Superseded);
     assert_eq!(replaced.record.superseded_by, Some(new));
 }
@@ -161,34 +235,67 @@ async fn both_sides_of_a_conflict_are_shown_and_name_each_other() {
     new.standing.status = Status::Conflicted;
     new.standing.conflict_with = Some(old.id);
     old.standing.conflict_with = None;
-    let answer = patient(&[old.clone(), new.clone()]).await.asks("p1", Ask::new("氨氯地平 5 mg")).await;
-    let other = |id| answer.memories.iter().find(|memory| memory.record.id == id).and_then(|m| m.record.conflict_with);
+    let answer = patient(&[old.clone(), new.clone()])
+        .await
+        .asks("p1", Ask::new("氨氯地平 5 mg"))
+        .await;
+    let other = |id| {
+        answer
+            .memories
+            .iter()
+            .find(|memory| memory.record.id == id)
+            .and_then(|m| m.record.conflict_with)
+    };
     // The new one was not found by its words; the question finds the old one and the pair is shown.
-    let answer_ids: Vec<_> = answer.memories.iter().map(|memory| memory.record.id).collect();
+    let answer_ids: Vec<_> = answer
+        .memories
+        .iter()
+        .map(|memory| memory.record.id)
+        .collect();
     if answer_ids.contains(&new.id) {
         assert_eq!((other(old.id), other(new.id)), (Some(new.id), Some(old.id)));
     }
-    let answer = patient(&[old.clone(), new.clone()]).await.asks("p1", Ask::new("amlodipine fifty")).await;
+    let answer = patient(&[old.clone(), new.clone()])
+        .await
+        .asks("p1", Ask::new("amlodipine fifty"))
+        .await;
     assert_eq!(answer.memories.len(), 2, "{answer:#?}");
-    assert!(answer.memories.iter().all(|memory| memory.record.conflict_with.is_some()));
+    assert!(
+        answer
+            .memories
+            .iter()
+            .all(|memory| memory.record.conflict_with.is_some())
+    );
 }
 
 #[tokio::test]
 async fn nothing_of_another_owner_is_recalled() {
     let world = patient(&[plain(Kind::Allergy, "我对花生过敏")]).await;
     world.consents("p2").await;
-    world.remembers("p2", &[plain(Kind::Allergy, "SECRET-H2 我对芒果过敏")]).await;
+    world
+        .remembers("p2", &[plain(Kind::Allergy, "SECRET-H2 我对芒果过敏")])
+        .await;
     let mine = world.asks("p1", Ask::new("SECRET-H2 我对芒果过敏吗")).await;
-    assert!(!serde_json::to_string(&mine).unwrap().contains("对芒果过敏\""));
+    assert!(
+        !serde_json::to_string(&mine)
+            .unwrap()
+            .contains("对芒果过敏\"")
+    );
     assert!(texts(&mine).is_empty(), "{:?}", texts(&mine));
-    assert_eq!(texts(&world.asks("p2", Ask::new("芒果过敏")).await), ["SECRET-H2 我对芒果过敏"]);
+    assert_eq!(
+        texts(&world.asks("p2", Ask::new("芒果过敏")).await),
+        ["SECRET-H2 我对芒果过敏"]
+    );
 }
 
 #[tokio::test]
 async fn to_decline_is_a_right_answer() {
     let world = patient(&[plain(Kind::Allergy, "我对花生过敏")]).await;
     let answer = world.asks("p1", Ask::new("北京明天天气怎么样")).await;
-    assert_eq!((answer.answerable, answer.reason), (false, Some(Reason::BelowFloor)));
+    assert_eq!(
+        (answer.answerable, answer.reason),
+        (false, Some(Reason::BelowFloor))
+    );
     let mut ask = Ask::new("北京明天天气怎么样");
     ask.min_score = Some(0.0);
     ask.kinds = Some(vec![Kind::Lesson]);
@@ -210,7 +317,9 @@ async fn an_unknown_owner_looks_like_one_without_memories() {
 #[tokio::test]
 async fn without_a_grant_nothing_is_read() {
     let world = World::new();
-    world.remembers("p1", &[plain(Kind::Allergy, "我对花生过敏")]).await;
+    world
+        .remembers("p1", &[plain(Kind::Allergy, "我对花生过敏")])
+        .await;
     let answer = world.asks("p1", Ask::new("花生过敏")).await;
     assert_eq!(answer.reason, Some(Reason::NothingStored));
     world.consents("p1").await;
@@ -221,7 +330,13 @@ async fn without_a_grant_nothing_is_read() {
 
 #[tokio::test]
 async fn what_is_restricted_retired_or_archived_is_not_recalled() {
-    for status in [Status::Restricted, Status::Retired, Status::Archived, Status::Erased, Status::PendingReview] {
+    for status in [
+        Status::Restricted,
+        Status::Retired,
+        Status::Archived,
+        Status::Erased,
+        Status::PendingReview,
+    ] {
         let mut hidden = plain(Kind::Allergy, "我对花生过敏");
         hidden.standing.status = status;
         check(&[hidden], "花生过敏", &[]).await;
@@ -242,12 +357,19 @@ async fn a_leg_that_is_late_or_fails_is_declared_and_the_answer_still_comes() {
 
 #[tokio::test]
 async fn the_same_state_gives_the_same_bytes() {
-    let memories: Vec<Memory> = (0..40).map(|n| plain(Kind::Fact, &format!("复查记录 {n} 血压正常"))).collect();
+    let memories: Vec<Memory> = (0..40)
+        .map(|n| plain(Kind::Fact, &format!("复查记录 {n} 血压正常")))
+        .collect();
     let mut ask = Ask::new("血压 复查记录");
     ask.as_of = Some(at("2026-10-01T00:00:00Z"));
     ask.known_at = Some(at("2026-10-01T00:00:00Z"));
     ask.explain = true;
-    let once = patient(&memories).await.asks("p1", ask.clone()).await.settled().to_string();
+    let once = patient(&memories)
+        .await
+        .asks("p1", ask.clone())
+        .await
+        .settled()
+        .to_string();
     let world = patient(&memories).await;
     world.clock.advance_millis(86_400_000);
     let again = world.asks("p1", ask).await.settled().to_string();
@@ -257,18 +379,27 @@ async fn the_same_state_gives_the_same_bytes() {
 
 #[tokio::test]
 async fn a_receipt_can_be_asked_again_and_gives_the_same_answer() {
-    let mut world = patient(&[plain(Kind::Allergy, "我对花生过敏"), plain(Kind::Fact, "住在苏州")]).await;
+    let mut world = patient(&[
+        plain(Kind::Allergy, "我对花生过敏"),
+        plain(Kind::Fact, "住在苏州"),
+    ])
+    .await;
     let (recall, writer) = world.recall();
     let (patient, scope) = world.scope("p1");
-    let answer = recall.recall(scope, &patient, "triage", Ask::new("花生过敏")).await.unwrap();
+    let answer = recall
+        .recall(scope, &patient, "triage", Ask::new("花生过敏"))
+        .await
+        .unwrap();
     // Something else becomes known afterwards.
-    world.remembers("p1", &[plain(Kind::Allergy, "花生过敏加重")]).await;
+    world
+        .remembers("p1", &[plain(Kind::Allergy, "花生过敏加重")])
+        .await;
     world.clock.advance_millis(1_000);
     let shutdown = CancellationToken::new();
     shutdown.cancel();
     drop(recall);
     writer.run(shutdown).await;
-    let receipts = world.receipts();
+    let receipts = world.receipts().await;
     assert_eq!(receipts.len(), 1);
     assert_eq!(receipts[0].returned, [answer.memories[0].record.id]);
     let request = serde_json::from_str(receipts[0].request.expose()).unwrap();
@@ -282,10 +413,13 @@ async fn a_question_about_nobody_leaves_no_receipt() {
     let mut world = World::new();
     let (recall, writer) = world.recall();
     let (nobody, scope) = world.scope("nobody");
-    recall.recall(scope, &nobody, "triage", Ask::new("花生过敏")).await.unwrap();
+    recall
+        .recall(scope, &nobody, "triage", Ask::new("花生过敏"))
+        .await
+        .unwrap();
     drop(recall);
     writer.run(CancellationToken::new()).await;
-    assert!(world.receipts().is_empty());
+    assert!(world.receipts().await.is_empty());
 }
 
 #[tokio::test]
@@ -293,11 +427,17 @@ async fn an_outcome_is_durable_before_it_is_accepted() {
     let mut world = patient(&[]).await;
     let (recall, _writer) = world.recall();
     let (patient, scope) = world.scope("p1");
-    let report = OutcomeReport { outcome: Outcome::OffTopic, memory_id: None };
+    let report = OutcomeReport {
+        outcome: Outcome::OffTopic,
+        memory_id: None,
+    };
     let id = RecallId::from_bytes([3; 16]);
-    let position = recall.report_outcome(scope, &patient, "triage", id, &report).await.unwrap();
+    let position = recall
+        .report_outcome(scope, &patient, "triage", id, &report)
+        .await
+        .unwrap();
     assert_eq!(position.unwrap().topic, Topic::Accesses);
-    let receipts = world.receipts();
+    let receipts = world.receipts().await;
     assert_eq!(receipts[0].recall_id, id);
     assert!(receipts[0].returned.is_empty());
 }
@@ -312,7 +452,13 @@ async fn a_write_is_awaited_and_what_does_not_come_is_declared() {
     let (patient, scope) = world.scope("p1");
     let (answer, ()) = tokio::join!(recall.recall(scope, &patient, "t", ask), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        world.decides("p1", EventTag::from_bytes([9; 16]), &[plain(Kind::Allergy, "我对花生过敏")]).await;
+        world
+            .decides(
+                "p1",
+                EventTag::from_bytes([9; 16]),
+                &[plain(Kind::Allergy, "我对花生过敏")],
+            )
+            .await;
     });
     let answer = answer.unwrap();
     assert!(answer.degraded.is_empty() && answer.answerable);
@@ -325,7 +471,11 @@ async fn a_position_of_memories_is_awaited() {
     let partition = anamnesis_pipeline::log::partition_of(key, 1);
     for (offset, degraded) in [(1, &[][..]), (999, &["wait_for".to_owned()][..])] {
         let mut ask = Ask::new("花生过敏");
-        ask.wait_for = Some(WaitFor::Position(Position { topic: Topic::Memories, partition, offset }));
+        ask.wait_for = Some(WaitFor::Position(Position {
+            topic: Topic::Memories,
+            partition,
+            offset,
+        }));
         assert_eq!(world.asks("p1", ask).await.degraded, degraded, "{offset}");
     }
 }
@@ -341,12 +491,21 @@ async fn the_hash_embedding_is_named_in_the_answer() {
 
 #[tokio::test]
 async fn an_explained_answer_says_what_was_considered() {
-    let world = patient(&[plain(Kind::Allergy, "我对花生过敏"), plain(Kind::Fact, "花生酱 很贵 北京 天气 明天")]).await;
+    let world = patient(&[
+        plain(Kind::Allergy, "我对花生过敏"),
+        plain(Kind::Fact, "花生酱 很贵 北京 天气 明天"),
+    ])
+    .await;
     let mut ask = Ask::new("我对花生过敏吗");
     ask.explain = true;
     let explain = world.asks("p1", ask).await.explain.unwrap();
     assert_eq!(explain.kinds_asked, [Kind::Allergy]);
-    assert!(explain.considered.iter().any(|one| one.outcome == "returned"));
+    assert!(
+        explain
+            .considered
+            .iter()
+            .any(|one| one.outcome == "returned")
+    );
     assert!(explain.terms.iter().any(|(token, _)| token == "花生"));
 }
 
@@ -358,7 +517,10 @@ async fn a_question_that_points_at_the_task_is_filled_from_it() {
     ask.task_id = Some("t1".to_owned());
     let answer = world.asks("p1", ask).await;
     assert_eq!(texts(&answer), ["订单 A-20391 已签收"]);
-    assert_eq!(answer.query.rewritten.expose(), "继续那个 (为订单 A-20391 申请退款)");
+    assert_eq!(
+        answer.query.rewritten.expose(),
+        "继续那个 (为订单 A-20391 申请退款)"
+    );
 }
 
 #[test]

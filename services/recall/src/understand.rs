@@ -60,14 +60,23 @@ pub(crate) fn understand(
     zone_minutes: i32,
     reader: &dyn QueryReader,
 ) -> Understood {
-    let question: String = ask.query.expose().nfkc().collect::<String>().trim().to_owned();
+    let question: String = ask
+        .query
+        .expose()
+        .nfkc()
+        .collect::<String>()
+        .trim()
+        .to_owned();
     let lower = question.to_lowercase();
     let from_task = match task {
         Some(task) if is_vague(&lower) => of_task(task),
         Some(_) | None => String::new(),
     };
     let rewritten = format!("{question}{from_task}");
-    let subject = ask.subject.clone().unwrap_or_else(|| about(&question, &lower, ask, reader));
+    let subject = ask
+        .subject
+        .clone()
+        .unwrap_or_else(|| about(&question, &lower, ask, reader));
     let (when, without_time) = when(&lower, now, zone_minutes);
     let telling = format!("{without_time}{from_task}");
     let terms = Terms::of(&telling, reader.entities(&rewritten), reader);
@@ -145,10 +154,18 @@ fn is_vague(lower: &str) -> bool {
 
 /// Goal, last constraint and last error of the task, to be put after the question.
 fn of_task(task: &Task) -> String {
-    let parts = [Some(&task.goal), task.constraints.last(), task.tool_error.as_ref()];
+    let parts = [
+        Some(&task.goal),
+        task.constraints.last(),
+        task.tool_error.as_ref(),
+    ];
     let known: Vec<&str> = parts.into_iter().flatten().map(Text::expose).collect();
     let known: String = known.join("; ").chars().take(TASK_CHARS_MAX).collect();
-    if known.is_empty() { known } else { format!(" ({known})") }
+    if known.is_empty() {
+        known
+    } else {
+        format!(" ({known})")
+    }
 }
 
 /// The time asked about, and the question without the words that say so.
@@ -160,7 +177,8 @@ fn when(lower: &str, now: Timestamp, zone_minutes: i32) -> (When, String) {
         return unsaid();
     };
     let offset = local.offset().to_owned();
-    let (Some(from), Some(to)) = (midnight(said.first, offset), midnight(said.after, offset)) else {
+    let (Some(from), Some(to)) = (midnight(said.first, offset), midnight(said.after, offset))
+    else {
         return unsaid();
     };
     let mut without = lower.replace(said.words, " ");
@@ -189,8 +207,17 @@ struct Said<'a> {
 }
 
 fn relative_days(lower: &str, today: NaiveDate) -> Option<Said<'_>> {
-    let find = |cues: &[&str]| cues.iter().find_map(|cue| lower.find(cue).map(|at| &lower[at..at + cue.len()]));
-    let said = |words, (first, after)| Some(Said { first, after, words });
+    let find = |cues: &[&str]| {
+        cues.iter()
+            .find_map(|cue| lower.find(cue).map(|at| &lower[at..at + cue.len()]))
+    };
+    let said = |words, (first, after)| {
+        Some(Said {
+            first,
+            after,
+            words,
+        })
+    };
     if let Some(words) = find(&["前年"]) {
         return said(words, whole_year(today.year() - 2)?);
     }
@@ -201,7 +228,8 @@ fn relative_days(lower: &str, today: NaiveDate) -> Option<Said<'_>> {
         let last = today.with_day(1)?.pred_opt()?;
         return said(words, whole_month(last.year(), last.month())?);
     }
-    if let Some(words) = find(&["上个星期", "上个礼拜", "上星期", "上周", "last week"]) {
+    if let Some(words) = find(&["上个星期", "上个礼拜", "上星期", "上周", "last week"])
+    {
         let monday = today - Days::new(u64::from(today.weekday().num_days_from_monday()));
         return said(words, (monday - Days::new(7), monday));
     }
@@ -220,11 +248,16 @@ fn named_days(lower: &str) -> Option<Said<'_>> {
     const BEFORE_OR_AFTER: &[&str] = &["以前", "之前", "以后", "之后", "以来"];
     let bytes = lower.as_bytes();
     for (at, _) in lower.match_indices(|c: char| c.is_ascii_digit()) {
-        let Some(digits) = lower.get(at..at + 4) else { continue };
+        let Some(digits) = lower.get(at..at + 4) else {
+            continue;
+        };
         let is_run = digits.bytes().all(|b| b.is_ascii_digit())
             && (at == 0 || !bytes[at - 1].is_ascii_digit())
             && !bytes.get(at + 4).is_some_and(u8::is_ascii_digit);
-        let year = digits.parse::<i32>().ok().filter(|year| is_run && (1900..2200).contains(year));
+        let year = digits
+            .parse::<i32>()
+            .ok()
+            .filter(|year| is_run && (1900..2200).contains(year));
         let Some(year) = year else { continue };
         let (head, tail) = (&lower[..at], &lower[at + 4..]);
         if let Some(rest) = tail.strip_prefix('年') {
@@ -237,19 +270,38 @@ fn named_days(lower: &str) -> Option<Said<'_>> {
                 (Ok(month), Some(left)) => (whole_month(year, month)?, left),
                 (Ok(_) | Err(_), _) => (whole_year(year)?, rest),
             };
-            return Some(Said { first, after, words: &lower[at..lower.len() - left.len()] });
+            return Some(Said {
+                first,
+                after,
+                words: &lower[at..lower.len() - left.len()],
+            });
         }
         let head = head.trim_end();
-        let word = head.rsplit(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+        let word = head
+            .rsplit(|c: char| !c.is_alphabetic())
+            .next()
+            .unwrap_or_default();
         let words = &lower[head.len() - word.len()..at + 4];
         if let Some(month) = month_of(word) {
             let (first, after) = whole_month(year, month)?;
-            return Some(Said { first, after, words });
+            return Some(Said {
+                first,
+                after,
+                words,
+            });
         }
         if matches!(word, "in" | "during" | "of") && !tail.starts_with(['-', '/', '.']) {
             let (first, after) = whole_year(year)?;
-            let words = if word == "of" { &lower[at..at + 4] } else { words };
-            return Some(Said { first, after, words });
+            let words = if word == "of" {
+                &lower[at..at + 4]
+            } else {
+                words
+            };
+            return Some(Said {
+                first,
+                after,
+                words,
+            });
         }
     }
     None

@@ -11,6 +11,7 @@ use anamnesis_domain::receipt::RecallReceipt;
 use anamnesis_domain::text::Text;
 use anamnesis_domain::time::Timestamp;
 use anamnesis_pipeline::clock::ManualClock;
+use anamnesis_pipeline::codec::{Codec, Opened, identity_payload};
 use anamnesis_pipeline::doubles::graph::MemoryGraph;
 use anamnesis_pipeline::doubles::log::MemoryLog;
 use anamnesis_pipeline::doubles::records::MemoryRecords;
@@ -18,16 +19,16 @@ use anamnesis_pipeline::doubles::text::MemoryText;
 use anamnesis_pipeline::doubles::vectors::MemoryVectors;
 use anamnesis_pipeline::embedder::{Embed, Purpose};
 use anamnesis_pipeline::hash_embedder::HashEmbedder;
-use anamnesis_pipeline::log::NewRecord;
 use anamnesis_pipeline::stores::{
-    Change, Checkpoint, DecisionRow, ErasureRow, Filter, GraphIndex, LegAnswer, MemoryVersion, OwnerView,
-    Projection, RecordedConsent, RowDigest, Store, StoreError, Stores, TextIndex, VectorIndex,
+    Change, Checkpoint, DecisionRow, ErasureRow, Filter, GraphIndex, LegAnswer, MemoryVersion,
+    OwnerView, Projection, RecordedConsent, RowDigest, Store, StoreError, Stores, TextIndex,
+    VectorIndex,
 };
 use async_trait::async_trait;
 
 use crate::answer::Answer;
-use crate::fixture::{IDS, Reader, at, owner};
-use crate::receipts::{ReceiptSealer, ReceiptWriter, SealError};
+use crate::fixture::{Reader, at, keys, owner};
+use crate::receipts::ReceiptWriter;
 use crate::request::Ask;
 use crate::service::{Parts, Recall, RecallSettings};
 
@@ -35,28 +36,9 @@ use crate::service::{Parts, Recall, RecallSettings};
 pub(crate) const NOW: &str = "2026-11-02T04:00:00Z";
 const LOG_ID: LogId = LogId::from_bytes([5; 16]);
 
-/// Keeps what it was asked to seal, so that tests can read it.
-#[derive(Default)]
-pub(crate) struct OpenSealer(Mutex<Vec<RecallReceipt>>);
-
-#[async_trait]
-impl ReceiptSealer for OpenSealer {
-    async fn seal(&self, receipts: &[(OwnerKey, RecallReceipt)]) -> Result<Vec<NewRecord>, SealError> {
-        let mut kept = self.0.lock().unwrap();
-        Ok(receipts
-            .iter()
-            .map(|(key, receipt)| {
-                kept.push(receipt.clone());
-                NewRecord { key: *key, payload: serde_json::to_vec(receipt).unwrap().into() }
-            })
-            .collect())
-    }
-}
-
 pub(crate) struct World {
     pub(crate) parts: Parts,
     pub(crate) clock: Arc<ManualClock>,
-    sealer: Arc<OpenSealer>,
     /// What the story has come to: the next offset, and what is known of each owner.
     story: Mutex<Story>,
 }
@@ -70,8 +52,7 @@ impl World {
     pub(crate) fn new() -> Self {
         let clock = Arc::new(ManualClock::new(at(NOW)));
         let embed: Embed = Arc::new(HashEmbedder::new());
-        let sealer = Arc::new(OpenSealer::default());
-        let log = MemoryLog::new(clock.clone(), 1, LOG_ID, |_, _| Vec::new().into());
+        let log = MemoryLog::new(clock.clone(), 1, LOG_ID, identity_payload);
         let parts = Parts {
             stores: Stores {
                 records: Arc::new(MemoryRecords::new(LOG_ID, 1)),
@@ -81,13 +62,19 @@ impl World {
             },
             embed,
             log: Arc::new(log),
-            sealer: sealer.clone(),
-            ids: IDS,
+            codec: Codec::new(keys()),
             clock: clock.clone(),
             reader: Arc::new(Reader),
             settings: RecallSettings::default(),
         };
-        Self { parts, clock, sealer, story: Mutex::new(Story { offset: 0, views: BTreeMap::new() }) }
+        Self {
+            parts,
+            clock,
+            story: Mutex::new(Story {
+                offset: 0,
+                views: BTreeMap::new(),
+            }),
+        }
     }
 
     pub(crate) fn recall(&mut self) -> (Arc<Recall>, ReceiptWriter) {
@@ -105,21 +92,55 @@ impl World {
 
     pub(crate) async fn asks(&self, name: &str, ask: Ask) -> Answer {
         let (owner, scope) = self.scope(name);
-        self.shared().recall(scope, &owner, "test", ask).await.unwrap()
+        self.shared()
+            .recall(scope, &owner, "test", ask)
+            .await
+            .unwrap()
     }
 
-    pub(crate) fn receipts(&self) -> Vec<RecallReceipt> {
-        self.sealer.0.lock().unwrap().clone()
+    /// What stands in `accesses`, opened.
+    pub(crate) async fn receipts(&self) -> Vec<RecallReceipt> {
+        let records = self
+            .parts
+            .log
+            .read(Topic::Accesses, 0, 1, 1000, 1 << 20)
+            .await
+            .unwrap();
+        let mut receipts = Vec::new();
+        for opened in self.parts.codec.open(&records).await.unwrap() {
+            match opened.unwrap() {
+                Opened::Access {
+                    receipt: Some(receipt),
+                    ..
+                } => receipts.push(*receipt),
+                other => panic!("not a receipt: {other:?}"),
+            }
+        }
+        receipts
     }
 
     /// A decision that makes these versions, recorded when the last of them was said.
     pub(crate) async fn remembers(&self, name: &str, memories: &[Memory]) {
-        self.decides(name, EventTag::from_bytes([0; 16]), memories).await;
+        self.decides(name, EventTag::from_bytes([0; 16]), memories)
+            .await;
+    }
+
+    /// As [`World::remembers`], for an owner in full.
+    pub(crate) async fn remembers_as(&self, owner: &str, memories: &[Memory]) {
+        let name = owner.strip_prefix("h/").unwrap();
+        self.remembers(name, memories).await;
     }
 
     pub(crate) async fn decides(&self, name: &str, event: EventTag, memories: &[Memory]) {
         let said = memories.iter().map(|memory| memory.claim.source.at).max();
-        self.applies(name, said.unwrap_or(at("2025-01-01T00:00:00Z")), event, memories, |_| ()).await;
+        self.applies(
+            name,
+            said.unwrap_or(at("2025-01-01T00:00:00Z")),
+            event,
+            memories,
+            |_| (),
+        )
+        .await;
     }
 
     pub(crate) async fn consents(&self, name: &str) {
@@ -131,7 +152,11 @@ impl World {
             valid_to: None,
         };
         self.changes(name, |view, offset| {
-            view.consents.push(RecordedConsent { consent: grant, recorded_from: offset, recorded_to: None });
+            view.consents.push(RecordedConsent {
+                consent: grant,
+                recorded_from: offset,
+                recorded_to: None,
+            });
         })
         .await;
     }
@@ -209,7 +234,11 @@ impl World {
             change(view);
             (from, view.clone())
         };
-        let cause = Position { topic: Topic::Commands, partition: 0, offset: from };
+        let cause = Position {
+            topic: Topic::Commands,
+            partition: 0,
+            offset: from,
+        };
         let mut changes = vec![
             Change::Decision(DecisionRow {
                 owner: key,
@@ -227,7 +256,13 @@ impl World {
         ];
         for memory in memories {
             let text = memory.claim.text.expose();
-            let vector = self.parts.embed.embed(&[text], Purpose::Passage).await.unwrap().remove(0);
+            let vector = self
+                .parts
+                .embed
+                .embed(&[text], Purpose::Passage)
+                .await
+                .unwrap()
+                .remove(0);
             changes.push(Change::Version {
                 version: Arc::new(MemoryVersion {
                     owner: key,
@@ -239,7 +274,10 @@ impl World {
                 vector: Some(vector.into()),
             });
         }
-        let next = Checkpoint { log_id: LOG_ID, next: from + 1 };
+        let next = Checkpoint {
+            log_id: LOG_ID,
+            next: from + 1,
+        };
         for projection in self.parts.stores.projections() {
             projection.apply(0, from, &changes, next).await.unwrap();
         }
@@ -307,7 +345,13 @@ impl VectorIndex for Stuck {
 
 #[async_trait]
 impl GraphIndex for Stuck {
-    async fn neighbours(&self, _: &Filter, _: &[MemoryId], _: &[Entity], _: usize) -> Result<LegAnswer, StoreError> {
+    async fn neighbours(
+        &self,
+        _: &Filter,
+        _: &[MemoryId],
+        _: &[Entity],
+        _: usize,
+    ) -> Result<LegAnswer, StoreError> {
         std::future::pending().await
     }
 }
