@@ -330,17 +330,16 @@ fn every_domain_value_comes_back() {
     }
 }
 
-/// Encodes a transition body after `change` was done to its JSON form, and reads it.
-fn check_transition(body: &str, expected: &str) {
+/// Reads a transition body in which one field (`path=value`) was changed.
+fn check_transition(change: &str, expected: &str) {
     let version = registry().newest(Record::TransitionBody);
     let schema = parse(version);
     let sample = samples::transitions().swap_remove(0);
     let object = Body::of_transition(&sample).unwrap();
     let reader = GenericDatumReader::builder(&schema).build().unwrap();
     let value = reader.read_value(&mut object.datum.as_slice()).unwrap();
-    let changed = match body.split_once('=').unwrap() {
-        (path, text) => replace(value, &path.split('.').collect::<Vec<_>>(), text),
-    };
+    let (path, text) = change.split_once('=').unwrap();
+    let changed = replace(value, &path.split('.').collect::<Vec<_>>(), text);
     let datum = GenericDatumWriter::builder(&schema).build().unwrap();
     let datum = datum.write_value_to_vec(changed).unwrap();
     let error = Body {

@@ -9,6 +9,10 @@ mod clear;
 mod open;
 mod seal;
 #[cfg(test)]
+#[allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "a test names what it expects; all else fails"
+)]
 mod tests;
 
 use anamnesis_domain::ids::{EventTag, Hash, KeyId, MemoryId, OwnerKey, RecallId, SourceTag};
@@ -21,7 +25,7 @@ use anamnesis_schemas::WireError;
 pub use self::clear::{Clear, ClearDecided, read_clear};
 pub use self::seal::identity_payload;
 use crate::embedder::ModelIdentity;
-use crate::keyring::{DataKey, Keys, KeyringError};
+use crate::keyring::{DataKey, KeyringError, Keys};
 use crate::log::Identity;
 
 /// Codes of inputs and parts that are not a command's or a transition's own.
@@ -189,9 +193,10 @@ impl CodecError {
         match self {
             Self::Keyring(error) => error.is_retryable(),
             Self::NoRandomness => true,
-            Self::Undecodable { .. } | Self::Unwritable(_) | Self::Unsealable | Self::Unprepared => {
-                false
-            }
+            Self::Undecodable { .. }
+            | Self::Unwritable(_)
+            | Self::Unsealable
+            | Self::Unprepared => false,
         }
     }
 

@@ -30,11 +30,19 @@ pub(super) fn record(
         parts.push(part(&header, index, draft)?);
     }
     let payload = Envelope { header, parts }.encode()?;
-    Ok(NewRecord { key: owner, payload: Bytes::from(payload) })
+    Ok(NewRecord {
+        key: owner,
+        payload: Bytes::from(payload),
+    })
 }
 
 fn part(header: &[u8], index: u32, draft: PartDraft<'_>) -> Result<Part, CodecError> {
-    let PartDraft { code, memory_id, key, body } = draft;
+    let PartDraft {
+        code,
+        memory_id,
+        key,
+        body,
+    } = draft;
     let mut nonce = [0; 24];
     if key.is_some() {
         fill_random(&mut nonce)?;
@@ -51,13 +59,19 @@ fn part(header: &[u8], index: u32, draft: PartDraft<'_>) -> Result<Part, CodecEr
         None => body.datum,
         Some((_, key)) => {
             let aad = associated_data(header, &part_header, index);
-            let payload = Payload { msg: &body.datum, aad: &aad };
+            let payload = Payload {
+                msg: &body.datum,
+                aad: &aad,
+            };
             cipher(key)
                 .encrypt(&XNonce::from(nonce), payload)
                 .map_err(|_| CodecError::Unsealable)?
         }
     };
-    Ok(Part { header: part_header, body })
+    Ok(Part {
+        header: part_header,
+        body,
+    })
 }
 
 /// Gives the body as it was before sealing; `None` when the tag does not fit.
@@ -69,9 +83,17 @@ pub(super) fn open(
     index: u32,
 ) -> Option<Body> {
     let aad = associated_data(header, &part.header, index);
-    let payload = Payload { msg: &part.body, aad: &aad };
-    let datum = cipher(key).decrypt(&XNonce::from(part_header.nonce), payload).ok()?;
-    Some(Body { schema: part_header.body_schema, datum })
+    let payload = Payload {
+        msg: &part.body,
+        aad: &aad,
+    };
+    let datum = cipher(key)
+        .decrypt(&XNonce::from(part_header.nonce), payload)
+        .ok()?;
+    Some(Body {
+        schema: part_header.body_schema,
+        datum,
+    })
 }
 
 fn cipher(key: &DataKey) -> XChaCha20Poly1305 {

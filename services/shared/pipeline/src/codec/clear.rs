@@ -73,9 +73,10 @@ pub fn read_clear(payload: &[u8]) -> Result<Clear, CodecError> {
             origin: header.origin,
             failed: header.failed,
         }),
-        Header::WriterStarted(header) => {
-            Ok(Clear::WriterStarted { writer: header.writer, at: header.at })
-        }
+        Header::WriterStarted(header) => Ok(Clear::WriterStarted {
+            writer: header.writer,
+            at: header.at,
+        }),
         Header::Parked(parked) => Ok(Clear::Parked(parked)),
         Header::Unparked(unparked) => Ok(Clear::Unparked(unparked)),
         Header::Embedding(_) | Header::Access(_) | Header::ErasureReceipt(_) => Ok(Clear::Other),
@@ -88,7 +89,10 @@ pub fn read_clear(payload: &[u8]) -> Result<Clear, CodecError> {
                     continue;
                 }
                 if said.key_id.is_none() {
-                    let body = Body { schema: said.body_schema, datum: part.body };
+                    let body = Body {
+                        schema: said.body_schema,
+                        datum: part.body,
+                    };
                     erased.push(body.transition().map_err(CodecError::unreadable)?);
                 }
                 parts.push((said.code, said.memory_id, said.key_id));

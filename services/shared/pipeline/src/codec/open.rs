@@ -35,10 +35,21 @@ impl Codec {
             .collect();
         wanted.sort_unstable();
         wanted.dedup();
-        let states = if wanted.is_empty() { Vec::new() } else { self.keys.get(&wanted).await? };
+        let states = if wanted.is_empty() {
+            Vec::new()
+        } else {
+            self.keys.get(&wanted).await?
+        };
         let states: HashMap<KeyId, KeyState> = wanted.into_iter().zip(states).collect();
         let open = |(record, headers): (&Record, Result<Headers, CodecError>)| {
-            headers.and_then(|headers| Opening { record, headers, states: &states }.open())
+            headers.and_then(|headers| {
+                Opening {
+                    record,
+                    headers,
+                    states: &states,
+                }
+                .open()
+            })
         };
         Ok(records.iter().zip(read).map(open).collect())
     }
@@ -56,9 +67,16 @@ impl Headers {
         let at = |error: WireError| CodecError::undecodable(record.position, error.code());
         let envelope = Envelope::decode(&record.payload).map_err(at)?;
         let header = Header::decode(&envelope.header).map_err(at)?;
-        let parts = envelope.parts.iter().map(|part| PartHeader::decode(&part.header).map_err(at));
+        let parts = envelope
+            .parts
+            .iter()
+            .map(|part| PartHeader::decode(&part.header).map_err(at));
         let parts = parts.collect::<Result<_, _>>()?;
-        let headers = Self { envelope, header, parts };
+        let headers = Self {
+            envelope,
+            header,
+            parts,
+        };
         headers.check_place(record)?;
         Ok(headers)
     }
@@ -69,11 +87,14 @@ impl Headers {
         let topic = record.position.topic;
         let (owner, is_at_home) = match &self.header {
             Header::Identity(header) => (None, header.topic == topic),
-            Header::Input(header) => (Some(header.owner), match header.kind.as_str() {
-                super::TURN => matches!(topic, Topic::Conversation | Topic::Quarantine),
-                super::CANDIDATES => topic == Topic::Candidates && header.origin.is_some(),
-                _ => topic == Topic::Commands,
-            }),
+            Header::Input(header) => (
+                Some(header.owner),
+                match header.kind.as_str() {
+                    super::TURN => matches!(topic, Topic::Conversation | Topic::Quarantine),
+                    super::CANDIDATES => topic == Topic::Candidates && header.origin.is_some(),
+                    _ => topic == Topic::Commands,
+                },
+            ),
             Header::Decided(header) => (Some(header.owner), topic == Topic::Memories),
             Header::WriterStarted(_) => (None, topic == Topic::Memories),
             // In the output topic of whichever stage parks.
@@ -132,13 +153,18 @@ impl Opening<'_> {
 
     /// The body of a part; `None` when its key is destroyed.
     fn body(&self, index: usize) -> Result<Option<Body>, CodecError> {
-        let (part, said) = match (self.headers.envelope.parts.get(index), self.headers.parts.get(index))
-        {
+        let (part, said) = match (
+            self.headers.envelope.parts.get(index),
+            self.headers.parts.get(index),
+        ) {
             (Some(part), Some(said)) => (part, said),
             (None, _) | (_, None) => return Err(self.bad("no_body")),
         };
         let Some(key_id) = said.key_id else {
-            return Ok(Some(Body { schema: said.body_schema, datum: part.body.clone() }));
+            return Ok(Some(Body {
+                schema: said.body_schema,
+                datum: part.body.clone(),
+            }));
         };
         match self.states.get(&key_id) {
             Some(KeyState::Open(key)) => {
@@ -185,20 +211,35 @@ impl Opening<'_> {
         let (event, source_tag) = (header.event, header.source_tag);
         match header.kind.as_str() {
             super::TURN => {
-                let turn = body.turn(event, source_tag).map_err(|error| self.wire(&error))?;
-                Ok(Opened::Turn { meta, turn: Box::new(turn) })
+                let turn = body
+                    .turn(event, source_tag)
+                    .map_err(|error| self.wire(&error))?;
+                Ok(Opened::Turn {
+                    meta,
+                    turn: Box::new(turn),
+                })
             }
             super::CANDIDATES => {
-                let set = body.candidates(event, source_tag).map_err(|error| self.wire(&error))?;
-                Ok(Opened::Candidates { meta, set: Box::new(set) })
+                let set = body
+                    .candidates(event, source_tag)
+                    .map_err(|error| self.wire(&error))?;
+                Ok(Opened::Candidates {
+                    meta,
+                    set: Box::new(set),
+                })
             }
             code => {
-                let command = body.command(event, source_tag).map_err(|error| self.wire(&error))?;
+                let command = body
+                    .command(event, source_tag)
+                    .map_err(|error| self.wire(&error))?;
                 // Parking is decided by the header's code before the body is read.
                 if command.command.code() != code {
                     return Err(self.bad("mislabelled"));
                 }
-                Ok(Opened::Command { meta, command: Box::new(command) })
+                Ok(Opened::Command {
+                    meta,
+                    command: Box::new(command),
+                })
             }
         }
     }
@@ -260,15 +301,19 @@ impl Opening<'_> {
         let body = self.only_body(header.key_id)?;
         let vector = body.map(|body| body.vector()).transpose();
         let vector = vector.map_err(|error| self.wire(&error))?;
-        let has_dimension =
-            |values: &Vec<f32>| u32::try_from(values.len()).is_ok_and(|len| len == header.dimension);
+        let has_dimension = |values: &Vec<f32>| {
+            u32::try_from(values.len()).is_ok_and(|len| len == header.dimension)
+        };
         if vector.as_ref().is_some_and(|values| !has_dimension(values)) {
             return Err(self.bad("mislabelled"));
         }
         Ok(Opened::Embedding {
             owner: header.owner,
             memory_id: header.memory_id,
-            model: ModelIdentity { id: header.model.clone(), dimension: header.dimension },
+            model: ModelIdentity {
+                id: header.model.clone(),
+                dimension: header.dimension,
+            },
             vector,
         })
     }
@@ -277,21 +322,33 @@ impl Opening<'_> {
         let receipt = match self.only_body(header.key_id)? {
             None => None,
             Some(body) => {
-                let receipt = body.receipt(header.recall_id).map_err(|error| self.wire(&error))?;
+                let receipt = body
+                    .receipt(header.recall_id)
+                    .map_err(|error| self.wire(&error))?;
                 Some(Box::new(receipt))
             }
         };
-        Ok(Opened::Access { owner: header.owner, recall_id: header.recall_id, receipt })
+        Ok(Opened::Access {
+            owner: header.owner,
+            recall_id: header.recall_id,
+            receipt,
+        })
     }
 }
 
 /// Where an error happened, for a caller that has the record.
 impl CodecError {
     pub(super) fn undecodable(position: Position, reason: &'static str) -> Self {
-        Self::Undecodable { position: Some(position), reason }
+        Self::Undecodable {
+            position: Some(position),
+            reason,
+        }
     }
 
     pub(super) fn unreadable(error: WireError) -> Self {
-        Self::Undecodable { position: None, reason: error.code() }
+        Self::Undecodable {
+            position: None,
+            reason: error.code(),
+        }
     }
 }

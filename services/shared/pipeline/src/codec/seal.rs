@@ -68,7 +68,11 @@ impl Codec {
     ) -> Result<Vec<NewRecord>, CodecError> {
         let id_key = self.keys.id_key();
         let fresh = |command: &CommandRecord| {
-            (id_key.owner(&command.owner), command.event, command.source_tag)
+            (
+                id_key.owner(&command.owner),
+                command.event,
+                command.source_tag,
+            )
         };
         let inputs: Vec<_> = commands.iter().map(fresh).collect();
         let keys = self.source_keys(&inputs, None).await?;
@@ -76,7 +80,11 @@ impl Codec {
         for (command, source) in commands.iter().zip(&keys) {
             let code = command.command.code();
             let header = input_header(code, source, command.event, command.source_tag);
-            records.push(sealed_input(header, &source.key, Body::of_command(command)?)?);
+            records.push(sealed_input(
+                header,
+                &source.key,
+                Body::of_command(command)?,
+            )?);
         }
         Ok(records)
     }
@@ -170,7 +178,9 @@ impl Codec {
         items: &[(InputMeta, Option<CandidateSet>)],
     ) -> Result<Vec<NewRecord>, CodecError> {
         let with_set = items.iter().filter(|(_, set)| set.is_some());
-        let keys = self.open_keys(with_set.map(|(meta, _)| meta.key_id).collect()).await?;
+        let keys = self
+            .open_keys(with_set.map(|(meta, _)| meta.key_id).collect())
+            .await?;
         let mut records = Vec::with_capacity(items.len());
         for (meta, set) in items {
             let mut header = InputHeader {
@@ -190,7 +200,11 @@ impl Codec {
                     records.push(sealed_input(header, key, Body::of_candidates(set)?)?);
                 }
                 (None, _) | (_, None) => {
-                    records.push(aead::record(meta.owner, &Header::Input(header), Vec::new())?);
+                    records.push(aead::record(
+                        meta.owner,
+                        &Header::Input(header),
+                        Vec::new(),
+                    )?);
                 }
             }
         }
@@ -207,11 +221,16 @@ impl Codec {
         &self,
         batch: &[(&DecidedDraft, &Decision)],
     ) -> Result<Vec<PreparedKeys>, CodecError> {
-        let causes: Vec<KeyId> = batch.iter().filter_map(|(draft, _)| draft.source_key).collect();
+        let causes: Vec<KeyId> = batch
+            .iter()
+            .filter_map(|(draft, _)| draft.source_key)
+            .collect();
         let sources = self.open_keys(causes).await?;
         let mut wanted = Vec::new();
         for (draft, decision) in batch {
-            let Some(source_key) = draft.source_key else { continue };
+            let Some(source_key) = draft.source_key else {
+                continue;
+            };
             for (index, transition) in (0..).zip(&decision.transitions) {
                 if is_clear(transition) {
                     continue;
@@ -234,13 +253,25 @@ impl Codec {
         let mut prepared = Vec::with_capacity(batch.len());
         for (draft, decision) in batch {
             let Some(source_key) = draft.source_key else {
-                prepared.push(PreparedKeys { source: None, transitions: Vec::new() });
+                prepared.push(PreparedKeys {
+                    source: None,
+                    transitions: Vec::new(),
+                });
                 continue;
             };
-            let source = sources.get(&source_key).cloned().ok_or(KeyringError::Destroyed)?;
-            let sealed = decision.transitions.iter().filter(|transition| !is_clear(transition));
+            let source = sources
+                .get(&source_key)
+                .cloned()
+                .ok_or(KeyringError::Destroyed)?;
+            let sealed = decision
+                .transitions
+                .iter()
+                .filter(|transition| !is_clear(transition));
             let transitions = made.by_ref().take(sealed.count()).collect();
-            prepared.push(PreparedKeys { source: Some((source_key, source)), transitions });
+            prepared.push(PreparedKeys {
+                source: Some((source_key, source)),
+                transitions,
+            });
         }
         Ok(prepared)
     }
@@ -280,7 +311,12 @@ impl Codec {
                 notes: decision.notes.clone(),
             };
             let body = Body::of_detail(&detail)?;
-            parts.push(PartDraft { code: DETAIL, memory_id: None, key: Some((*id, key)), body });
+            parts.push(PartDraft {
+                code: DETAIL,
+                memory_id: None,
+                key: Some((*id, key)),
+                body,
+            });
         }
         let mut made = keys.transitions.iter();
         for (index, transition) in (0..).zip(&decision.transitions) {
@@ -296,7 +332,12 @@ impl Codec {
                 Some((*id, key))
             };
             let body = Body::of_transition(transition)?;
-            parts.push(PartDraft { code: transition.code(), memory_id, key, body });
+            parts.push(PartDraft {
+                code: transition.code(),
+                memory_id,
+                key,
+                body,
+            });
         }
         let record = aead::record(draft.owner, &header, parts)?;
         let hash = Hash::of(&record.payload);
@@ -312,10 +353,14 @@ impl Codec {
         &self,
         items: &[EmbeddingDraft],
     ) -> Result<Vec<NewRecord>, CodecError> {
-        let keys = self.open_keys(items.iter().map(|item| item.key_id).collect()).await?;
+        let keys = self
+            .open_keys(items.iter().map(|item| item.key_id).collect())
+            .await?;
         let mut records = Vec::with_capacity(items.len());
         for item in items {
-            let Some(key) = keys.get(&item.key_id) else { continue };
+            let Some(key) = keys.get(&item.key_id) else {
+                continue;
+            };
             let header = Header::Embedding(EmbeddingHeader {
                 owner: item.owner,
                 memory_id: item.memory_id,
@@ -368,7 +413,12 @@ impl Codec {
                 key_epoch: new.epoch,
             });
             let body = Body::of_receipt(receipt)?;
-            let part = PartDraft { code: RECEIPT, memory_id: None, key: Some((new.id, key)), body };
+            let part = PartDraft {
+                code: RECEIPT,
+                memory_id: None,
+                key: Some((new.id, key)),
+                body,
+            };
             records.push(aead::record(*owner, &header, vec![part])?);
         }
         Ok(records)
@@ -394,13 +444,21 @@ impl Codec {
     /// # Errors
     /// As [`Codec::parked`].
     pub fn unparked(&self, unparked: &Unparked) -> Result<NewRecord, CodecError> {
-        aead::record(unparked.owner, &Header::Unparked(unparked.clone()), Vec::new())
+        aead::record(
+            unparked.owner,
+            &Header::Unparked(unparked.clone()),
+            Vec::new(),
+        )
     }
 
     /// # Errors
     /// As [`Codec::parked`].
     pub fn erasure_receipt(&self, receipt: &ErasureReceipt) -> Result<NewRecord, CodecError> {
-        aead::record(receipt.owner, &Header::ErasureReceipt(receipt.clone()), Vec::new())
+        aead::record(
+            receipt.owner,
+            &Header::ErasureReceipt(receipt.clone()),
+            Vec::new(),
+        )
     }
 }
 
@@ -415,9 +473,18 @@ pub fn identity_payload(identity: &Identity, topic: Topic) -> Bytes {
         partitions: identity.partitions,
         topic,
     });
-    let header = header.encode().expect("three numbers and a topic fit into any record");
-    let envelope = Envelope { header, parts: Vec::new() };
-    Bytes::from(envelope.encode().expect("a header of a few dozen bytes fits into any record"))
+    let header = header
+        .encode()
+        .expect("three numbers and a topic fit into any record");
+    let envelope = Envelope {
+        header,
+        parts: Vec::new(),
+    };
+    Bytes::from(
+        envelope
+            .encode()
+            .expect("a header of a few dozen bytes fits into any record"),
+    )
 }
 
 /// An erasure stays readable when every key is gone, and tells nothing about a person.
@@ -443,7 +510,9 @@ fn transition_key(
     index: u32,
     memory: Option<MemoryId>,
 ) -> KeyId {
-    let Some(memory) = memory else { return id_key.transition_data_key(source_key, index) };
+    let Some(memory) = memory else {
+        return id_key.transition_data_key(source_key, index);
+    };
     let hash = Hash::of(&[memory.bytes().as_slice(), &index.to_le_bytes()].concat()).0;
     let place = u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]]);
     id_key.transition_data_key(source_key, place)
@@ -471,6 +540,11 @@ fn input_header(
 fn sealed_input(header: InputHeader, key: &DataKey, body: Body) -> Result<NewRecord, CodecError> {
     let code = header.kind.clone();
     let (owner, key_id) = (header.owner, header.key_id);
-    let part = PartDraft { code: &code, memory_id: None, key: Some((key_id, key)), body };
+    let part = PartDraft {
+        code: &code,
+        memory_id: None,
+        key: Some((key_id, key)),
+        body,
+    };
     aead::record(owner, &Header::Input(header), vec![part])
 }
