@@ -4,13 +4,17 @@
 //! - [`request`]: what a caller may ask
 //! - [`understand`], `cues`, `terms`: what the question is about, and how much of it a memory says
 //! - `reach`: which memories may answer at all
-//! - `legs`, `fuse`: what the stores propose
+//! - `legs`, `fuse`: what the stores propose; `authority`: what is confirmed of it
 //! - [`score`], [`select`]: how good each is, and which are the answer
-//! - [`answer`], [`context`]: what the caller gets
+//! - [`answer`], [`context`], [`compose`]: what the caller gets
 //! - [`service`], `receipts`, `wait`: the shell around these
 //! - [`http`]: the calls
 
+// A problem document is made once per refused request; boxing it would only make reading harder.
+#![allow(clippy::result_large_err)]
+
 pub mod answer;
+pub mod compose;
 pub mod context;
 pub mod http;
 pub mod metrics;
@@ -21,6 +25,7 @@ pub mod select;
 pub mod service;
 pub mod understand;
 
+mod authority;
 mod cues;
 mod fuse;
 mod legs;

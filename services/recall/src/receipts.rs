@@ -1,5 +1,6 @@
 //! What does a recall leave behind, and how does it reach the log without making the caller wait?
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anamnesis_domain::ids::{MemoryId, OwnerKey, RecallId};
@@ -9,9 +10,10 @@ use anamnesis_domain::owner::Owner;
 use anamnesis_domain::receipt::RecallReceipt;
 use anamnesis_domain::text::Text;
 use anamnesis_domain::time::{Interval, Timestamp};
-use anamnesis_pipeline::codec::{Codec, CodecError};
+use anamnesis_pipeline::codec::Codec;
 use anamnesis_pipeline::log::{Log, LogError, NewRecord, partition_of};
 use anamnesis_pipeline::stores::{Cut, SubjectFilter};
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -28,10 +30,44 @@ const GROUP_MAX: usize = 256;
 /// How often a group is tried again before it is given up.
 const ATTEMPTS_MAX: u32 = 5;
 
+/// Why a receipt could not be sealed.
+#[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]
+#[error("a receipt cannot be sealed: {reason}")]
+pub struct SealError {
+    pub reason: String,
+    pub is_retryable: bool,
+}
+
+/// Seals receipts under their owners' keys.
+///
+/// Contract: one record per receipt, in order, or an error and none.
+#[async_trait]
+pub trait ReceiptSealer: Send + Sync {
+    async fn seal(
+        &self,
+        receipts: &[(OwnerKey, RecallReceipt)],
+    ) -> Result<Vec<NewRecord>, SealError>;
+}
+
+#[async_trait]
+impl ReceiptSealer for Codec {
+    async fn seal(
+        &self,
+        receipts: &[(OwnerKey, RecallReceipt)],
+    ) -> Result<Vec<NewRecord>, SealError> {
+        self.seal_receipts(receipts)
+            .await
+            .map_err(|error| SealError {
+                reason: error.to_string(),
+                is_retryable: error.is_retryable(),
+            })
+    }
+}
+
 #[derive(Debug, thiserror::Error, Clone)]
 pub enum ReceiptError {
     #[error(transparent)]
-    Codec(#[from] CodecError),
+    Seal(#[from] SealError),
     #[error(transparent)]
     Log(#[from] LogError),
 }
@@ -39,7 +75,7 @@ pub enum ReceiptError {
 impl ReceiptError {
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Codec(error) => error.is_retryable(),
+            Self::Seal(error) => error.is_retryable,
             Self::Log(error) => error.is_retryable(),
         }
     }
@@ -217,17 +253,17 @@ fn lost(count: u64) {
 /// Writes receipts in groups. Run it beside the service; it ends when told to, after what is waiting.
 pub struct ReceiptWriter {
     waiting: mpsc::Receiver<(OwnerKey, RecallReceipt)>,
-    codec: Codec,
+    sealer: Arc<dyn ReceiptSealer>,
     log: Log,
 }
 
-pub(crate) fn queue(codec: Codec, log: Log) -> (ReceiptQueue, ReceiptWriter) {
+pub(crate) fn queue(sealer: Arc<dyn ReceiptSealer>, log: Log) -> (ReceiptQueue, ReceiptWriter) {
     let (sender, waiting) = mpsc::channel(WAITING_MAX);
     (
         ReceiptQueue(sender),
         ReceiptWriter {
             waiting,
-            codec,
+            sealer,
             log,
         },
     )
@@ -269,7 +305,7 @@ impl ReceiptWriter {
     async fn write_patiently(&self, group: &[(OwnerKey, RecallReceipt)]) -> bool {
         let mut pause = Duration::from_millis(20);
         for attempt in 1..=ATTEMPTS_MAX {
-            match write(&self.codec, &self.log, group).await {
+            match write(self.sealer.as_ref(), &self.log, group).await {
                 Ok(_) => return true,
                 Err(error) if error.is_retryable() && attempt < ATTEMPTS_MAX => {
                     tokio::time::sleep(pause).await;
@@ -287,11 +323,11 @@ impl ReceiptWriter {
 
 /// Seals and appends, one append per partition.
 pub(crate) async fn write(
-    codec: &Codec,
+    sealer: &dyn ReceiptSealer,
     log: &Log,
     group: &[(OwnerKey, RecallReceipt)],
 ) -> Result<Vec<Position>, ReceiptError> {
-    let records = codec.seal_receipts(group).await?;
+    let records = sealer.seal(group).await?;
     let mut by_partition: std::collections::BTreeMap<u32, Vec<NewRecord>> =
         std::collections::BTreeMap::new();
     for record in records {

@@ -1,50 +1,40 @@
 //! How is a question answered, step by step? The shell around the pure files: it fetches, asks the
 //! legs at once, and leaves a receipt.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anamnesis_domain::ids::{IdKey, MemoryId, RecallId};
+use anamnesis_domain::ids::{IdKey, RecallId};
 use anamnesis_domain::input::{Position, Task};
-use anamnesis_domain::memory::Kind;
 use anamnesis_domain::owner::{Owner, OwnerScope};
 use anamnesis_domain::time::{Known, Timestamp};
 use anamnesis_pipeline::clock::Clock;
-use anamnesis_pipeline::codec::Codec;
 use anamnesis_pipeline::embedder::Embed;
 use anamnesis_pipeline::log::Log;
-use anamnesis_pipeline::stores::{
-    Cut, Filter, MemoryVersion, Order, OwnerView, StoreError, Stores, SubjectFilter,
-};
+use anamnesis_pipeline::stores::{Cut, OwnerView, StoreError, Stores};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-use tracing::error;
 
 use crate::answer::{
-    Answer, Considered, Explain, Legs, QueryView, RangeView, Reason, Recalled, Record, subject_view,
+    Answer, Considered, Explain, Legs, QueryView, RangeView, Recalled, Record, subject_view,
 };
-use crate::context::{self, Context, Material, Tag};
-use crate::fuse::{Evidence, fuse};
+use crate::authority::show_both_sides;
+use crate::fuse::fuse;
 use crate::legs::{self, Deadlines};
 use crate::metrics::{
-    CONTEXT_TOKENS_TOTAL, CONTEXT_USABLE_TOKENS_TOTAL, DEGRADED_TOTAL, DROPPED_TOTAL,
-    FOREIGN_TOTAL, OUTCOMES_TOTAL, RECALL_SECONDS, RECALLS_TOTAL, RECEIPTS_TOTAL,
+    DEGRADED_TOTAL, OUTCOMES_TOTAL, RECALL_SECONDS, RECALLS_TOTAL, RECEIPTS_TOTAL,
 };
-use crate::reach::{Reach, admits_episode, reach, readable_kinds};
+use crate::reach::{Reach, reach, readable_kinds};
 use crate::receipts::{
-    self, OutcomeReport, ReceiptError, ReceiptQueue, ReceiptRequest, ReceiptWriter,
+    self, OutcomeReport, ReceiptError, ReceiptQueue, ReceiptRequest, ReceiptSealer, ReceiptWriter,
 };
 use crate::request::Ask;
 use crate::score::{FLOOR, Model, score, staleness};
-use crate::select::{INJECTED_MAX, Scored, injected, select};
+use crate::select::{Scored, select};
 use crate::understand::{QueryReader, Understood, When, understand};
 use crate::wait;
 
-/// Most memories of a kind that the question names outright which join the legs' hits.
-const LISTED_MAX: usize = 50;
-/// Longest chain of predecessors that a history shows.
-const HISTORY_MAX: usize = 10;
 /// Recalls whose owner is remembered, so that an outcome needs no owner.
 const RECENT_MAX: usize = 10_000;
 
@@ -112,8 +102,9 @@ pub struct Parts {
     pub stores: Stores,
     pub embed: Embed,
     pub log: Log,
-    /// Its keyring also gives the key that owners are hashed under.
-    pub codec: Codec,
+    pub sealer: Arc<dyn ReceiptSealer>,
+    /// The key that owners are hashed under.
+    pub ids: IdKey,
     pub clock: Arc<dyn Clock>,
     pub reader: Arc<dyn QueryReader>,
     pub settings: RecallSettings,
@@ -147,7 +138,7 @@ impl Seen {
 impl Recall {
     /// The service, and the writer of its receipts, to be run beside it.
     pub fn new(parts: Parts) -> (Arc<Self>, ReceiptWriter) {
-        let (receipts, writer) = receipts::queue(parts.codec.clone(), parts.log.clone());
+        let (receipts, writer) = receipts::queue(parts.sealer.clone(), parts.log.clone());
         (
             Arc::new(Self {
                 parts,
@@ -159,7 +150,7 @@ impl Recall {
     }
 
     pub fn ids(&self) -> &IdKey {
-        self.parts.codec.keys().id_key()
+        &self.parts.ids
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -239,7 +230,7 @@ impl Recall {
         let at = self.parts.clock.now();
         let receipt = receipts::outcome_receipt(recall_id, owner, caller, report, at);
         let group = [(scope.key(), receipt)];
-        let written = receipts::write(&self.parts.codec, &self.parts.log, &group).await?;
+        let written = receipts::write(self.parts.sealer.as_ref(), &self.parts.log, &group).await?;
         metrics::counter!(OUTCOMES_TOTAL, "outcome" => report.outcome.code()).increment(1);
         Ok(written.first().copied())
     }
@@ -431,198 +422,6 @@ impl Recall {
             explain,
         })
     }
-
-    /// The authority's word on what the legs proposed: only versions that it holds itself, admitted by
-    /// the same filters. Memories of a kind that the question names outright join here, whatever words
-    /// they use: a question for allergies must not miss one.
-    async fn confirm(
-        &self,
-        reach: &Reach,
-        understood: &Understood,
-        fused: Vec<(MemoryId, Evidence)>,
-    ) -> Result<Vec<(MemoryVersion, Evidence)>, RecallError> {
-        let records = &self.parts.stores.records;
-        let ids: Vec<MemoryId> = fused.iter().map(|(id, _)| *id).collect();
-        let mut found: BTreeMap<MemoryId, MemoryVersion> = BTreeMap::new();
-        for filter in &reach.filters {
-            let checked = records.check(filter, &ids).await?;
-            found.extend(own(filter, checked).map(|version| (version.memory.id, version)));
-            let listed = self.listed(filter, &understood.kinds).await?;
-            found.extend(own(filter, listed).map(|version| (version.memory.id, version)));
-            let others: Vec<MemoryId> = found
-                .values()
-                .filter_map(|version| version.memory.standing.conflict_with)
-                .filter(|other| !found.contains_key(other))
-                .collect();
-            let other_sides = records.check(filter, &others).await?;
-            found.extend(own(filter, other_sides).map(|version| (version.memory.id, version)));
-        }
-        let missing = ids.iter().filter(|id| !found.contains_key(id)).count() as u64;
-        if missing > 0 {
-            metrics::counter!(DROPPED_TOTAL, "reason" => "inadmissible").increment(missing);
-        }
-        let evidence: BTreeMap<MemoryId, Evidence> = fused.into_iter().collect();
-        let reader = self.parts.reader.as_ref();
-        let mut confirmed = Vec::new();
-        for (id, version) in found {
-            if !admits_episode(
-                &version.memory,
-                &understood.subject,
-                &reach.readable,
-                reader,
-            ) {
-                continue;
-            }
-            confirmed.push((version, evidence.get(&id).copied().unwrap_or_default()));
-        }
-        Ok(confirmed)
-    }
-
-    async fn listed(
-        &self,
-        filter: &Filter,
-        kinds: &[Kind],
-    ) -> Result<Vec<MemoryVersion>, RecallError> {
-        let is_admitted = |kind: &Kind| {
-            filter
-                .kinds
-                .as_ref()
-                .is_none_or(|kinds| kinds.contains(kind))
-        };
-        let kinds: Vec<Kind> = kinds.iter().copied().filter(is_admitted).collect();
-        if kinds.is_empty() {
-            return Ok(Vec::new());
-        }
-        let filter = Filter {
-            kinds: Some(kinds),
-            ..filter.clone()
-        };
-        let page = self
-            .parts
-            .stores
-            .records
-            .list(&filter, Order::Valid, LISTED_MAX, None)
-            .await?;
-        Ok(page.versions)
-    }
-
-    async fn why_nothing(&self, reach: &Reach) -> Result<Reason, RecallError> {
-        for filter in &reach.filters {
-            let page = self
-                .parts
-                .stores
-                .records
-                .list(filter, Order::Recorded, 1, None)
-                .await?;
-            if !page.versions.is_empty() {
-                return Ok(Reason::BelowFloor);
-            }
-        }
-        Ok(Reason::NothingStored)
-    }
-
-    /// What a memory replaced, latest first, along `supersedes`.
-    async fn predecessors(
-        &self,
-        reach: &Reach,
-        owner: &Owner,
-        version: &MemoryVersion,
-    ) -> Result<Vec<Record>, RecallError> {
-        let Some(filter) = reach.filters.first() else {
-            return Ok(Vec::new());
-        };
-        let filter = Filter {
-            valid_at: None,
-            time_range: None,
-            kinds: Some(reach.readable.clone()),
-            context_tags: None,
-            subject: SubjectFilter::Only(version.memory.claim.subject.clone()),
-            ..filter.clone()
-        };
-        let mut chain: Vec<MemoryVersion> = Vec::new();
-        let mut next = version.memory.supersedes.clone();
-        while !next.is_empty() && chain.len() < HISTORY_MAX {
-            let known = |id: &MemoryId| chain.iter().any(|version| version.memory.id == *id);
-            next.retain(|id| !known(id) && *id != version.memory.id);
-            let found: Vec<_> = own(
-                &filter,
-                self.parts.stores.records.check(&filter, &next).await?,
-            )
-            .collect();
-            next = found
-                .iter()
-                .flat_map(|version| version.memory.supersedes.iter().copied())
-                .collect();
-            chain.extend(found);
-        }
-        chain.sort_by_key(|version| {
-            (
-                std::cmp::Reverse(version.memory.standing.valid_from),
-                version.memory.id,
-            )
-        });
-        chain.truncate(HISTORY_MAX);
-        Ok(chain
-            .iter()
-            .map(|version| Record::of(owner, &version.memory))
-            .collect())
-    }
-}
-
-/// The last gate: whatever a store gave, only the owner's own and admitted versions pass. A foreign one
-/// is a violation of isolation, counted and told.
-pub(crate) fn own(
-    filter: &Filter,
-    versions: Vec<MemoryVersion>,
-) -> impl Iterator<Item = MemoryVersion> {
-    versions.into_iter().filter(move |version| {
-        if version.owner != filter.scope.key() {
-            metrics::counter!(FOREIGN_TOTAL).increment(1);
-            metrics::counter!(DROPPED_TOTAL, "reason" => "foreign").increment(1);
-            error!("the authority gave a foreign record to a recall; it was dropped");
-            return false;
-        }
-        let is_admitted = filter.admits(&version.facets());
-        if !is_admitted {
-            metrics::counter!(DROPPED_TOTAL, "reason" => "inadmissible").increment(1);
-        }
-        is_admitted
-    })
-}
-
-/// Both sides of an open conflict are as relevant as the one that matches better, and each names the
-/// other.
-fn show_both_sides(scored: &mut [Scored]) {
-    let pairs: Vec<(MemoryId, MemoryId)> = scored
-        .iter()
-        .filter_map(|one| {
-            Some((
-                one.version.memory.id,
-                one.version.memory.standing.conflict_with?,
-            ))
-        })
-        .collect();
-    for (one, other) in pairs {
-        let relevance = scored
-            .iter()
-            .filter(|scored| [one, other].contains(&scored.version.memory.id))
-            .map(|scored| scored.score.relevance)
-            .fold(0.0, f64::max);
-        for scored in scored.iter_mut() {
-            let id = scored.version.memory.id;
-            if id != one && id != other {
-                continue;
-            }
-            scored.score.raise_relevance(relevance);
-            let names = if id == one { other } else { one };
-            scored
-                .version
-                .memory
-                .standing
-                .conflict_with
-                .get_or_insert(names);
-        }
-    }
 }
 
 fn explain(
@@ -668,100 +467,6 @@ fn explain(
                 outcome: outcome(one).to_owned(),
             })
             .collect(),
-    }
-}
-
-/// Another owner whose policies or lessons a context may take from; the caller's token covers it.
-#[derive(Clone, Debug)]
-pub struct Companion {
-    pub owner: Owner,
-    pub scope: OwnerScope,
-    pub kind: Kind,
-}
-
-/// What a context is to be made of.
-#[derive(Clone, Debug)]
-pub struct ContextAsk {
-    pub ask: Ask,
-    pub usable_tokens: u32,
-    pub sections: Option<Vec<Tag>>,
-    pub companions: Vec<Companion>,
-}
-
-impl Recall {
-    /// Recalls, and composes what an assistant is given within its budget. The receipt names what was
-    /// injected.
-    ///
-    /// # Errors
-    /// As [`Recall::recall`].
-    pub async fn context(
-        &self,
-        scope: OwnerScope,
-        owner: &Owner,
-        caller: &str,
-        wanted: ContextAsk,
-    ) -> Result<Context, RecallError> {
-        let ContextAsk {
-            ask,
-            usable_tokens,
-            sections,
-            companions,
-        } = wanted;
-        let is_late = !self.waited(scope, &ask).await?;
-        let seen = self.see(scope, ask.known_at).await?;
-        let answer = self.answer(scope, owner, &ask, &seen).await?;
-        let mut degraded = answer.degraded.clone();
-        if is_late {
-            degraded.push("wait_for".to_owned());
-        }
-        let (mut memories, beyond) = injected(answer.memories.clone(), |one| one.record.protected);
-        for companion in companions {
-            memories.extend(self.companion_memories(&companion, &ask).await?);
-        }
-        let context = context::compose(Material {
-            recall_id: answer.recall_id,
-            task: seen.task(ask.task_id.as_deref()),
-            memories,
-            beyond_limit: beyond.iter().map(|one| one.record.id).collect(),
-            usable_tokens,
-            sections,
-            degraded,
-        });
-        let mut request = ReceiptRequest::of(&ask, seen.now, seen.cut);
-        let lines = context.sections.iter().flat_map(|section| &section.lines);
-        let own = |id: &MemoryId| answer.memories.iter().any(|one| one.record.id == *id);
-        request.injected = Some(
-            lines
-                .filter_map(|line| line.memory_id)
-                .filter(own)
-                .collect(),
-        );
-        self.leave_receipt(scope, owner, caller, request, &seen, &answer);
-        metrics::counter!(CONTEXT_TOKENS_TOTAL).increment(u64::from(context.tokens));
-        metrics::counter!(CONTEXT_USABLE_TOKENS_TOTAL).increment(u64::from(usable_tokens));
-        Ok(context)
-    }
-
-    /// Policies or lessons that match the question. They never see the patient: no receipt is left in
-    /// their owner's chain.
-    async fn companion_memories(
-        &self,
-        companion: &Companion,
-        ask: &Ask,
-    ) -> Result<Vec<Recalled>, RecallError> {
-        let ask = Ask {
-            kinds: Some(vec![companion.kind]),
-            subject: Some(SubjectFilter::Any),
-            top_k: INJECTED_MAX,
-            task_id: None,
-            include_history: false,
-            ..ask.clone()
-        };
-        let seen = self.see(companion.scope, ask.known_at).await?;
-        Ok(self
-            .answer(companion.scope, &companion.owner, &ask, &seen)
-            .await?
-            .memories)
     }
 }
 

@@ -39,6 +39,7 @@ const LOG_ID: LogId = LogId::from_bytes([5; 16]);
 pub(crate) struct World {
     pub(crate) parts: Parts,
     pub(crate) clock: Arc<ManualClock>,
+    codec: Codec,
     /// What the story has come to: the next offset, and what is known of each owner.
     story: Mutex<Story>,
 }
@@ -53,6 +54,7 @@ impl World {
         let clock = Arc::new(ManualClock::new(at(NOW)));
         let embed: Embed = Arc::new(HashEmbedder::new());
         let log = MemoryLog::new(clock.clone(), 1, LOG_ID, identity_payload);
+        let codec = Codec::new(keys());
         let parts = Parts {
             stores: Stores {
                 records: Arc::new(MemoryRecords::new(LOG_ID, 1)),
@@ -62,7 +64,8 @@ impl World {
             },
             embed,
             log: Arc::new(log),
-            codec: Codec::new(keys()),
+            sealer: Arc::new(codec.clone()),
+            ids: keys().id_key().clone(),
             clock: clock.clone(),
             reader: Arc::new(Reader),
             settings: RecallSettings::default(),
@@ -70,6 +73,7 @@ impl World {
         Self {
             parts,
             clock,
+            codec,
             story: Mutex::new(Story {
                 offset: 0,
                 views: BTreeMap::new(),
@@ -107,14 +111,15 @@ impl World {
             .await
             .unwrap();
         let mut receipts = Vec::new();
-        for opened in self.parts.codec.open(&records).await.unwrap() {
-            match opened.unwrap() {
-                Opened::Access {
-                    receipt: Some(receipt),
-                    ..
-                } => receipts.push(*receipt),
-                other => panic!("not a receipt: {other:?}"),
-            }
+        for opened in self.codec.open(&records).await.unwrap() {
+            let Opened::Access {
+                receipt: Some(receipt),
+                ..
+            } = opened.unwrap()
+            else {
+                panic!("accesses hold receipts")
+            };
+            receipts.push(*receipt);
         }
         receipts
     }

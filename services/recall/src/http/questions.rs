@@ -15,11 +15,11 @@ use serde_json::{Map, Value, json};
 
 use super::{Shared, body, problem};
 use crate::answer::Answer;
+use crate::compose::{Companion, ContextAsk};
 use crate::context::{Context, Tag};
 use crate::receipts::{Outcome, OutcomeReport};
 use crate::request::{RecallRequest, refuse_unknown, take};
 use crate::select::CANDIDATES;
-use crate::service::{Companion, ContextAsk};
 
 /// Most usable tokens: far above any model's window, and below what the arithmetic can hold.
 const USABLE_TOKENS_MAX: u64 = 100_000_000;

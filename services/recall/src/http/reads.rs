@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use super::params::Params;
 use super::{Shared, is_privileged, problem};
 use crate::answer::Record;
+use crate::authority::own;
 use crate::reach::readable_kinds;
-use crate::service::own;
 
 const PAGE_DEFAULT: u64 = 50;
 const PAGE_MAX: u64 = 200;
@@ -171,13 +171,11 @@ fn page_limit(params: &Params) -> Result<usize, Problem> {
 }
 
 fn page_problem(error: StoreError, has_cursor: bool) -> Problem {
-    match error {
-        StoreError::Unusable { .. } if has_cursor => {
-            let detail = "the cursor does not belong to this listing; start again without it";
-            Problem::bad_request("invalid_cursor", detail).at("cursor")
-        }
-        error => store_problem(error),
+    if has_cursor && matches!(error, StoreError::Unusable { .. }) {
+        let detail = "the cursor does not belong to this listing; start again without it";
+        return Problem::bad_request("invalid_cursor", detail).at("cursor");
     }
+    store_problem(error)
 }
 
 fn own_records(reading: &Reading, filter: &Filter, versions: Vec<MemoryVersion>) -> Vec<Record> {

@@ -1,0 +1,216 @@
+//! What does the authority say to what the legs proposed? Nothing reaches an answer without passing here.
+
+use std::collections::BTreeMap;
+
+use anamnesis_domain::ids::MemoryId;
+use anamnesis_domain::memory::Kind;
+use anamnesis_domain::owner::Owner;
+use anamnesis_pipeline::stores::{Filter, MemoryVersion, Order, SubjectFilter};
+use tracing::error;
+
+use crate::answer::{Reason, Record};
+use crate::fuse::Evidence;
+use crate::metrics::{DROPPED_TOTAL, FOREIGN_TOTAL};
+use crate::reach::{Reach, admits_episode};
+use crate::select::Scored;
+use crate::service::{Recall, RecallError};
+use crate::understand::Understood;
+
+/// Most memories of a kind that the question names outright which join the legs' hits.
+const LISTED_MAX: usize = 50;
+/// Longest chain of predecessors that a history shows.
+const HISTORY_MAX: usize = 10;
+
+impl Recall {
+    /// The authority's word on what the legs proposed: only versions that it holds itself, admitted by
+    /// the same filters. Memories of a kind that the question names outright join here, whatever words
+    /// they use: a question for allergies must not miss one.
+    pub(crate) async fn confirm(
+        &self,
+        reach: &Reach,
+        understood: &Understood,
+        fused: Vec<(MemoryId, Evidence)>,
+    ) -> Result<Vec<(MemoryVersion, Evidence)>, RecallError> {
+        let records = &self.parts.stores.records;
+        let ids: Vec<MemoryId> = fused.iter().map(|(id, _)| *id).collect();
+        let mut found: BTreeMap<MemoryId, MemoryVersion> = BTreeMap::new();
+        for filter in &reach.filters {
+            let checked = records.check(filter, &ids).await?;
+            found.extend(own(filter, checked).map(|version| (version.memory.id, version)));
+            let listed = self.listed(filter, &understood.kinds).await?;
+            found.extend(own(filter, listed).map(|version| (version.memory.id, version)));
+            let others: Vec<MemoryId> = found
+                .values()
+                .filter_map(|version| version.memory.standing.conflict_with)
+                .filter(|other| !found.contains_key(other))
+                .collect();
+            let other_sides = records.check(filter, &others).await?;
+            found.extend(own(filter, other_sides).map(|version| (version.memory.id, version)));
+        }
+        let missing = ids.iter().filter(|id| !found.contains_key(id)).count() as u64;
+        if missing > 0 {
+            metrics::counter!(DROPPED_TOTAL, "reason" => "inadmissible").increment(missing);
+        }
+        let evidence: BTreeMap<MemoryId, Evidence> = fused.into_iter().collect();
+        let reader = self.parts.reader.as_ref();
+        let mut confirmed = Vec::new();
+        for (id, version) in found {
+            if !admits_episode(
+                &version.memory,
+                &understood.subject,
+                &reach.readable,
+                reader,
+            ) {
+                continue;
+            }
+            confirmed.push((version, evidence.get(&id).copied().unwrap_or_default()));
+        }
+        Ok(confirmed)
+    }
+
+    async fn listed(
+        &self,
+        filter: &Filter,
+        kinds: &[Kind],
+    ) -> Result<Vec<MemoryVersion>, RecallError> {
+        let is_admitted = |kind: &Kind| {
+            filter
+                .kinds
+                .as_ref()
+                .is_none_or(|kinds| kinds.contains(kind))
+        };
+        let kinds: Vec<Kind> = kinds.iter().copied().filter(is_admitted).collect();
+        if kinds.is_empty() {
+            return Ok(Vec::new());
+        }
+        let filter = Filter {
+            kinds: Some(kinds),
+            ..filter.clone()
+        };
+        let page = self
+            .parts
+            .stores
+            .records
+            .list(&filter, Order::Valid, LISTED_MAX, None)
+            .await?;
+        Ok(page.versions)
+    }
+
+    pub(crate) async fn why_nothing(&self, reach: &Reach) -> Result<Reason, RecallError> {
+        for filter in &reach.filters {
+            let page = self
+                .parts
+                .stores
+                .records
+                .list(filter, Order::Recorded, 1, None)
+                .await?;
+            if !page.versions.is_empty() {
+                return Ok(Reason::BelowFloor);
+            }
+        }
+        Ok(Reason::NothingStored)
+    }
+
+    /// What a memory replaced, latest first, along `supersedes`.
+    pub(crate) async fn predecessors(
+        &self,
+        reach: &Reach,
+        owner: &Owner,
+        version: &MemoryVersion,
+    ) -> Result<Vec<Record>, RecallError> {
+        let Some(filter) = reach.filters.first() else {
+            return Ok(Vec::new());
+        };
+        let filter = Filter {
+            valid_at: None,
+            time_range: None,
+            kinds: Some(reach.readable.clone()),
+            context_tags: None,
+            subject: SubjectFilter::Only(version.memory.claim.subject.clone()),
+            ..filter.clone()
+        };
+        let mut chain: Vec<MemoryVersion> = Vec::new();
+        let mut next = version.memory.supersedes.clone();
+        while !next.is_empty() && chain.len() < HISTORY_MAX {
+            let known = |id: &MemoryId| chain.iter().any(|version| version.memory.id == *id);
+            next.retain(|id| !known(id) && *id != version.memory.id);
+            let found: Vec<_> = own(
+                &filter,
+                self.parts.stores.records.check(&filter, &next).await?,
+            )
+            .collect();
+            next = found
+                .iter()
+                .flat_map(|version| version.memory.supersedes.iter().copied())
+                .collect();
+            chain.extend(found);
+        }
+        chain.sort_by_key(|version| {
+            (
+                std::cmp::Reverse(version.memory.standing.valid_from),
+                version.memory.id,
+            )
+        });
+        chain.truncate(HISTORY_MAX);
+        Ok(chain
+            .iter()
+            .map(|version| Record::of(owner, &version.memory))
+            .collect())
+    }
+}
+
+/// The last gate: whatever a store gave, only the owner's own and admitted versions pass. A foreign one
+/// is a violation of isolation, counted and told.
+pub(crate) fn own(
+    filter: &Filter,
+    versions: Vec<MemoryVersion>,
+) -> impl Iterator<Item = MemoryVersion> {
+    versions.into_iter().filter(move |version| {
+        if version.owner != filter.scope.key() {
+            metrics::counter!(FOREIGN_TOTAL).increment(1);
+            metrics::counter!(DROPPED_TOTAL, "reason" => "foreign").increment(1);
+            error!("the authority gave a foreign record to a recall; it was dropped");
+            return false;
+        }
+        let is_admitted = filter.admits(&version.facets());
+        if !is_admitted {
+            metrics::counter!(DROPPED_TOTAL, "reason" => "inadmissible").increment(1);
+        }
+        is_admitted
+    })
+}
+
+/// Both sides of an open conflict are as relevant as the one that matches better, and each names the
+/// other.
+pub(crate) fn show_both_sides(scored: &mut [Scored]) {
+    let pairs: Vec<(MemoryId, MemoryId)> = scored
+        .iter()
+        .filter_map(|one| {
+            Some((
+                one.version.memory.id,
+                one.version.memory.standing.conflict_with?,
+            ))
+        })
+        .collect();
+    for (one, other) in pairs {
+        let relevance = scored
+            .iter()
+            .filter(|scored| [one, other].contains(&scored.version.memory.id))
+            .map(|scored| scored.score.relevance)
+            .fold(0.0, f64::max);
+        for scored in scored.iter_mut() {
+            let id = scored.version.memory.id;
+            if id != one && id != other {
+                continue;
+            }
+            scored.score.raise_relevance(relevance);
+            let names = if id == one { other } else { one };
+            scored
+                .version
+                .memory
+                .standing
+                .conflict_with
+                .get_or_insert(names);
+        }
+    }
+}

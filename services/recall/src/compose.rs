@@ -1,0 +1,108 @@
+//! How does a recall become a context: whose memories go in, and what does the receipt say of it?
+
+use anamnesis_domain::ids::MemoryId;
+use anamnesis_domain::memory::Kind;
+use anamnesis_domain::owner::{Owner, OwnerScope};
+use anamnesis_pipeline::stores::SubjectFilter;
+
+use crate::answer::Recalled;
+use crate::context::{self, Context, Material, Tag};
+use crate::metrics::{CONTEXT_TOKENS_TOTAL, CONTEXT_USABLE_TOKENS_TOTAL};
+use crate::receipts::ReceiptRequest;
+use crate::request::Ask;
+use crate::select::{INJECTED_MAX, injected};
+use crate::service::{Recall, RecallError};
+
+/// Another owner whose policies or lessons a context may take from; the caller's token covers it.
+#[derive(Clone, Debug)]
+pub struct Companion {
+    pub owner: Owner,
+    pub scope: OwnerScope,
+    pub kind: Kind,
+}
+
+/// What a context is to be made of.
+#[derive(Clone, Debug)]
+pub struct ContextAsk {
+    pub ask: Ask,
+    pub usable_tokens: u32,
+    pub sections: Option<Vec<Tag>>,
+    pub companions: Vec<Companion>,
+}
+
+impl Recall {
+    /// Recalls, and composes what an assistant is given within its budget. The receipt names what was
+    /// injected.
+    ///
+    /// # Errors
+    /// As [`Recall::recall`].
+    pub async fn context(
+        &self,
+        scope: OwnerScope,
+        owner: &Owner,
+        caller: &str,
+        wanted: ContextAsk,
+    ) -> Result<Context, RecallError> {
+        let ContextAsk {
+            ask,
+            usable_tokens,
+            sections,
+            companions,
+        } = wanted;
+        let is_late = !self.waited(scope, &ask).await?;
+        let seen = self.see(scope, ask.known_at).await?;
+        let answer = self.answer(scope, owner, &ask, &seen).await?;
+        let mut degraded = answer.degraded.clone();
+        if is_late {
+            degraded.push("wait_for".to_owned());
+        }
+        let (mut memories, beyond) = injected(answer.memories.clone(), |one| one.record.protected);
+        for companion in companions {
+            memories.extend(self.companion_memories(&companion, &ask).await?);
+        }
+        let context = context::compose(Material {
+            recall_id: answer.recall_id,
+            task: seen.task(ask.task_id.as_deref()),
+            memories,
+            beyond_limit: beyond.iter().map(|one| one.record.id).collect(),
+            usable_tokens,
+            sections,
+            degraded,
+        });
+        let mut request = ReceiptRequest::of(&ask, seen.now, seen.cut);
+        let lines = context.sections.iter().flat_map(|section| &section.lines);
+        let own = |id: &MemoryId| answer.memories.iter().any(|one| one.record.id == *id);
+        request.injected = Some(
+            lines
+                .filter_map(|line| line.memory_id)
+                .filter(own)
+                .collect(),
+        );
+        self.leave_receipt(scope, owner, caller, request, &seen, &answer);
+        metrics::counter!(CONTEXT_TOKENS_TOTAL).increment(u64::from(context.tokens));
+        metrics::counter!(CONTEXT_USABLE_TOKENS_TOTAL).increment(u64::from(usable_tokens));
+        Ok(context)
+    }
+
+    /// Policies or lessons that match the question. They never see the patient: no receipt is left in
+    /// their owner's chain.
+    async fn companion_memories(
+        &self,
+        companion: &Companion,
+        ask: &Ask,
+    ) -> Result<Vec<Recalled>, RecallError> {
+        let ask = Ask {
+            kinds: Some(vec![companion.kind]),
+            subject: Some(SubjectFilter::Any),
+            top_k: INJECTED_MAX,
+            task_id: None,
+            include_history: false,
+            ..ask.clone()
+        };
+        let seen = self.see(companion.scope, ask.known_at).await?;
+        Ok(self
+            .answer(companion.scope, &companion.owner, &ask, &seen)
+            .await?
+            .memories)
+    }
+}
