@@ -1,1 +1,18 @@
+//! Implementations of the ports that need a file, an engine or a model: all heavy dependencies.
+//!
+//! - [`sqlite_log`]: the log in one SQLite file
+//! - [`sqlite_keyring`], [`master_key`]: the keys that open it, and the key that opens those
+//! - [`folder`]: who owns a data folder
+//! - [`records`], [`vectors`], [`graph`]: the authority and two legs, one SQLite file each
+//! - [`text`]: the third leg, on tantivy
+//! - [`onnx_embedder`]: a language model in this process
 
+pub mod folder;
+pub mod graph;
+pub mod master_key;
+pub mod onnx_embedder;
+pub mod records;
+pub mod sqlite_keyring;
+pub mod sqlite_log;
+pub mod text;
+pub mod vectors;
