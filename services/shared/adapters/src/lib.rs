@@ -14,5 +14,6 @@ pub mod onnx_embedder;
 pub mod records;
 pub mod sqlite_keyring;
 pub mod sqlite_log;
+mod sqlite_store;
 pub mod text;
 pub mod vectors;
