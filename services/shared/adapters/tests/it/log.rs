@@ -276,15 +276,14 @@ async fn a_closed_log_reads_and_does_not_append() {
     );
 }
 
-/// A commit that cannot happen is told to everybody in the group, and the next one works.
 #[tokio::test]
-async fn a_full_disk_loses_nothing_and_passes() {
+async fn a_failed_append_leaves_nothing_and_the_next_one_works() {
     let dir = tempfile::tempdir().unwrap();
     let log = open_at(dir.path()).unwrap();
     log.append(Topic::Memories, 0, records(1, 10))
         .await
         .unwrap();
-    // Somebody else's table in the way stands in for a full disk: the insert fails.
+    // A trigger stands in for a full disk: the insert fails.
     alter(
         dir.path(),
         "CREATE TRIGGER full BEFORE INSERT ON memories_0 BEGIN SELECT raise(ABORT, 'full'); END",
