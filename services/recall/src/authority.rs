@@ -214,3 +214,34 @@ pub(crate) fn show_both_sides(scored: &mut [Scored]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use anamnesis_domain::memory::Status;
+    use anamnesis_domain::owner::OwnerScope;
+    use anamnesis_domain::time::{AsOf, Known};
+    use anamnesis_pipeline::stores::{Cut, current};
+
+    use super::*;
+    use crate::fixture::{at, claim, memory, owner, version};
+
+    #[test]
+    fn a_foreign_or_inadmissible_version_never_passes() {
+        let scope = OwnerScope::of_log_record(owner("p1").1);
+        let as_of = AsOf {
+            valid: at("2026-01-01T00:00:00Z"),
+            known: Known::Latest,
+        };
+        let filter = current(scope, Cut(9), as_of);
+        let mut mine = version(memory(claim(Kind::Fact, "mine")), 1);
+        mine.owner = scope.key();
+        let mut restricted = mine.clone();
+        restricted.memory.standing.status = Status::Restricted;
+        let mut later = mine.clone();
+        later.recorded_from = 9;
+        let mut foreign = mine.clone();
+        foreign.owner = owner("p2").1;
+        let passed: Vec<_> = own(&filter, vec![foreign, restricted, later, mine.clone()]).collect();
+        assert_eq!(passed, [mine]);
+    }
+}
