@@ -32,3 +32,14 @@ pub const QUARANTINE_MILLIS: i64 = 72 * 60 * 60 * 1000;
 /// Records appended in one go. One owner's messages are never split across two appends in another
 /// order, so the bound only limits memory.
 pub const APPEND_RECORDS_MAX: usize = 500;
+
+/// Longest time to live of one memory: what should stay longer has no end at all.
+pub const TTL_MILLIS_MAX: i64 = 10 * 366 * 86_400_000;
+
+/// Time to live of a task : an hour to 30 days.
+pub const TASK_TTL_MILLIS: std::ops::RangeInclusive<i64> = 3_600_000..=30 * 86_400_000;
+pub const TASK_TTL_MILLIS_DEFAULT: i64 = 7 * 86_400_000;
+
+/// Statements of one task's state, and memories of one command: both travel in one record.
+pub const TASK_ENTRIES_MAX: usize = 200;
+pub const MEMORY_IDS_MAX: usize = 10_000;

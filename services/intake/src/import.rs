@@ -59,6 +59,7 @@ impl Options {
             source_default: self.name.clone(),
             now: self.now,
             position: self.position,
+            event_id_default: None,
         }
     }
 

@@ -3,12 +3,24 @@
 //! - [`normalise`]: which messages an event of any accepted shape holds (pure)
 //! - [`import`]: which messages a line of a file holds (pure)
 //! - [`redact`]: what identifies somebody by a number (pure)
+//! - [`request`]: what a write call may say (pure)
+//! - [`service`]: the shell: scope, consent, quarantine, redaction, sealing, append
+//! - [`commands`]: from what a caller wants done to a command record
+//! - [`http`]: the same as HTTP calls
+//! - [`caps`], [`metrics`]: limits with their reasons; what is counted
 
 pub mod caps;
+pub mod commands;
+pub mod http;
 mod identifiers;
 pub mod import;
 pub mod message;
+pub mod metrics;
 pub mod normalise;
 mod read;
 pub mod redact;
+pub mod request;
+pub mod service;
 mod shapes;
+#[cfg(test)]
+mod world;

@@ -24,6 +24,8 @@ pub struct Context {
     /// Place of the event in what was sent, for ids of events that bring none; 0 over HTTP, where a
     /// batch may be split differently when it is sent again.
     pub position: u64,
+    /// Id of an event that brings none: the call's `idempotency-key`.
+    pub event_id_default: Option<String>,
 }
 
 impl Context {
@@ -33,6 +35,7 @@ impl Context {
             source_default: "api".to_owned(),
             now,
             position: 0,
+            event_id_default: None,
         }
     }
 }
@@ -145,6 +148,7 @@ impl Draft {
             .unwrap_or_else(|| context.source_default.clone());
         let event_id = self
             .event_id
+            .or_else(|| context.event_id_default.clone())
             .unwrap_or_else(|| derived_id(value, context.position));
         for (name, id) in [
             ("source", Some(&source)),
@@ -181,6 +185,10 @@ impl Draft {
                         caps::SPEAKER_BYTES_MAX
                     ),
                 ));
+            }
+            if let Some(claim) = &part.structured {
+                check_id(Some(&claim.code), "structured.code")?;
+                check_id(claim.attribute.as_ref(), "structured.attribute")?;
             }
             if part.text.trim().is_empty() {
                 continue;

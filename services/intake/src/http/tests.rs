@@ -1,0 +1,1 @@
+//! The calls as a caller sees them.
