@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anamnesis_domain::attribute::Attributes;
-use anamnesis_domain::ids::{EventTag, IdKey, MemoryId, OwnerKey};
+use anamnesis_domain::ids::{EventTag, IdKey, OwnerKey};
 use anamnesis_domain::memory::{
     Claim, Entity, EntityKind, Intent, Kind, Memory, Permille, Polarity, Role, Source, Standing,
     Status,
@@ -163,12 +163,4 @@ pub(crate) fn version(memory: Memory, offset: u64) -> MemoryVersion {
         recorded_at: memory.recorded_at,
         memory,
     }
-}
-
-pub(crate) fn id_of(text: &str, memories: &[Memory]) -> MemoryId {
-    memories
-        .iter()
-        .find(|memory| memory.claim.text.expose() == text)
-        .map(|memory| memory.id)
-        .unwrap()
 }
