@@ -1,1 +1,34 @@
+//! Finds in a conversation turn what could become a memory: rules over lexicons, in Chinese and
+//! English, without a model. Pure: the same turn and context give the same candidates.
+//!
+//! - [`extract`]: the verb; [`context`]: what the shell hands over beside the turn
+//! - [`query`]: entities and subject of a question, for recall
+//! - `fold`, `sentence`, `scene`: from a turn to clauses, each read once
+//! - `lexicon`, `subject`, `negation`, `quantity`, `schedule`, `dates`: what words mean
+//! - `modality`, `explicit`, `gates`, `contrast`: what is asserted, asked to be kept, never kept, moved
+//! - `patterns`: which facts a clause states
 
+pub mod context;
+mod contrast;
+mod dates;
+mod explicit;
+pub mod extract;
+mod fold;
+mod gates;
+mod lexicon;
+pub mod metrics;
+mod modality;
+mod negation;
+mod patterns;
+mod quantity;
+pub mod query;
+mod reading;
+mod scene;
+mod schedule;
+mod sentence;
+pub mod stage;
+mod subject;
+
+pub use context::{Context, Episodes, Said};
+pub use extract::extract;
+pub use query::{query_entities, query_subject};

@@ -1,0 +1,363 @@
+//! Everything that one turn says: candidates with their quotes, and what was turned down with its reason.
+
+use std::ops::Range;
+
+use anamnesis_domain::attribute::Attributes;
+use anamnesis_domain::input::{Candidate, CandidateSet, Reject, RejectCode, StructuredClaim, Turn};
+use anamnesis_domain::memory::{Claim, Intent, Kind, Permille, Polarity, Role, Source};
+use anamnesis_domain::owner::Subject;
+use anamnesis_domain::text::Text;
+
+use crate::context::{Context, Episodes, RECENT_MAX, SAID_BYTES_MAX, may_refer_back};
+use crate::dates::Clock;
+use crate::fold::{fold, language};
+use crate::gates;
+use crate::reading::{Heard, Reader, Statement};
+use crate::scene::Known;
+use crate::sentence::sentences;
+
+/// Below this value score a candidate is not worth keeping (`domain.md` §2).
+const VALUE_SCORE_MIN: i64 = 3;
+/// Below this a statement does not stay true long enough to be remembered (`domain.md` §2).
+const STABILITY_MIN: u16 = 700;
+/// More rejects of one turn tell nothing new; a pasted book must not become a record of its own size.
+const REJECTS_MAX: usize = 64;
+
+/// Reads a turn. Never fails: what cannot be used is a reject.
+pub fn extract(turn: &Turn, context: &Context) -> CandidateSet {
+    let mut set = CandidateSet {
+        owner: turn.owner.clone(),
+        event: turn.event,
+        source_tag: turn.source_tag,
+        content: turn.content_hash(),
+        at: turn.at,
+        candidates: Vec::new(),
+        rejects: Vec::new(),
+        extractor: "rules".to_owned(),
+        prompt_version: None,
+        model_answer: None,
+        failed: None,
+    };
+    if let Some(structured) = &turn.structured {
+        push(&mut set, structured_claim(turn, structured), 950);
+        return set;
+    }
+    let kept = not_injected(turn, &mut set);
+    let text = turn.text.expose();
+    let is_off_record = kept.iter().any(|range| gates::is_off_record(&fold(&text[range.clone()])));
+    let commands = kept.iter().any(|range| gates::commands_assistant(&fold(&text[range.clone()])));
+    if is_off_record || commands {
+        let code = if is_off_record { RejectCode::Consent } else { RejectCode::Unconfirmed };
+        reject(&mut set, code, None);
+        return set;
+    }
+    let episode = read_statements(turn, context, &kept, &mut set);
+    if is_episode(turn.role, context.episodes) && !episode.is_empty() {
+        let claim = episode_claim(turn, &episode);
+        push(&mut set, claim, gates_of_episode());
+    }
+    set
+}
+
+fn gates_of_episode() -> u16 {
+    // An episode is what was said, which stays true; it is never gated as a fact.
+    1000
+}
+
+/// Reads all sentences of the kept ranges. Gives the text of the episode: all but secrets.
+fn read_statements(turn: &Turn, context: &Context, kept: &[Range<usize>], set: &mut CandidateSet) -> String {
+    let text = turn.text.expose();
+    let clock = Clock::new(turn.at, turn.zone_minutes);
+    let speaks = matches!(turn.role, Role::User | Role::Clinician | Role::Record);
+    let is_silent = matches!(turn.role, Role::System);
+    let needs_past = (speaks && may_refer_back(text)) || turn.role == Role::Assistant;
+    let known = if needs_past { remember(context, clock) } else { Known::default() };
+    let mut reader = Reader::new(clock, known.clone());
+    let mut episode = String::new();
+    for range in kept {
+        let part = &text[range.clone()];
+        let mut statements: Vec<Statement> = Vec::new();
+        let mut spoken = Vec::new();
+        for mut sentence in sentences(part) {
+            sentence.range = sentence.range.start + range.start..sentence.range.end + range.start;
+            if gates::is_secret(sentence.folded.as_str()) {
+                reject(set, RejectCode::Secret, None);
+                continue;
+            }
+            spoken.push(sentence.range.clone());
+            if !is_silent {
+                statements.push(reader.read(text, sentence));
+            }
+        }
+        append(&mut episode, text, &spoken, range);
+        spread_explicit(&mut statements);
+        for statement in &statements {
+            if speaks {
+                accept(turn, statement, set);
+            } else {
+                refuse(statement, &known, set);
+            }
+        }
+    }
+    episode
+}
+
+/// The episode keeps the text as it was written; only secret sentences are cut out.
+fn append(episode: &mut String, text: &str, spoken: &[Range<usize>], range: &Range<usize>) {
+    let whole = text[range.clone()].trim();
+    let spoken_bytes: usize = spoken.iter().map(|r| text[r.clone()].trim().len()).sum();
+    let all = sentences(whole).iter().map(|s| whole[s.range.clone()].trim().len()).sum::<usize>();
+    let part = if spoken_bytes >= all {
+        whole.to_owned()
+    } else {
+        spoken.iter().map(|r| text[r.clone()].trim()).collect::<Vec<_>>().join(" ")
+    };
+    if !part.is_empty() && !episode.is_empty() {
+        episode.push('\n');
+    }
+    episode.push_str(&part);
+}
+
+/// A bare "记一下" asks for what was said before it; "记住：" for what follows.
+fn spread_explicit(statements: &mut [Statement]) {
+    for i in 0..statements.len() {
+        if !statements[i].asks_to_keep {
+            continue;
+        }
+        if statements[i].announces {
+            statements[i + 1..].iter_mut().for_each(|s| s.explicit = true);
+        } else if !statements[i].says_something {
+            let before = statements[..i].iter().any(|s| s.says_something);
+            let range = if before { 0..i } else { i + 1..statements.len() };
+            statements[range].iter_mut().for_each(|s| s.explicit = true);
+        }
+    }
+}
+
+fn accept(turn: &Turn, statement: &Statement, set: &mut CandidateSet) {
+    let mut kept = 0;
+    for heard in &statement.heard {
+        if let Some(code) = heard.refused {
+            reject(set, code, Some(&heard.text));
+            continue;
+        }
+        let explicit = statement.explicit;
+        let stability = heard.stability;
+        if stability < STABILITY_MIN && !explicit {
+            reject(set, RejectCode::Transient, Some(&heard.text));
+            continue;
+        }
+        if value_score(heard) < VALUE_SCORE_MIN && !explicit {
+            continue;
+        }
+        push(set, claim(turn, heard, explicit), stability);
+        kept += 1;
+    }
+    if statement.explicit && kept == 0 && statement.says_something && !statement.is_question {
+        push(set, explicit_claim(turn, statement), 800);
+    }
+}
+
+/// Somebody else's words: what they would have said is counted, not kept.
+fn refuse(statement: &Statement, known: &Known, set: &mut CandidateSet) {
+    for heard in &statement.heard {
+        let repeats = known.allergies.iter().any(|(_, value, _)| heard.found.value.as_ref() == Some(value))
+            || known.drug.as_ref().is_some_and(|(drug, _)| heard.found.value.as_ref() == Some(drug))
+            || known.condition.is_some() && heard.found.value == known.condition;
+        let code = if repeats { RejectCode::Echo } else { RejectCode::NotUserAssertion };
+        reject(set, code, Some(&heard.text));
+    }
+}
+
+/// What the conversation has named before this turn.
+fn remember(context: &Context, clock: Clock) -> Known {
+    let mut reader = Reader::new(clock, Known::default());
+    let from = context.recent.len().saturating_sub(RECENT_MAX);
+    for said in &context.recent[from..] {
+        let text = said.text.expose();
+        let is_own = matches!(said.role, Role::User | Role::Clinician | Role::Record);
+        if !is_own || text.len() > SAID_BYTES_MAX {
+            continue;
+        }
+        for sentence in sentences(text) {
+            reader.read(text, sentence);
+        }
+    }
+    reader.into_known()
+}
+
+/// Ranges of the text that recall did not put there, each a reject if it did.
+fn not_injected(turn: &Turn, set: &mut CandidateSet) -> Vec<Range<usize>> {
+    let text = turn.text.expose();
+    let mut injected: Vec<Range<usize>> = gates::echoes(text);
+    if !turn.injected.is_empty() {
+        let mut starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+        starts.push(text.len());
+        let byte = |point: u32| starts.get(point as usize).copied().unwrap_or(text.len());
+        injected.extend(turn.injected.iter().map(|(from, to)| byte(*from)..byte(*to)).filter(|r| r.start < r.end));
+    }
+    injected.sort_by_key(|range| (range.start, range.end));
+    let mut kept = Vec::new();
+    let mut at = 0;
+    for range in injected {
+        if range.end <= at {
+            continue;
+        }
+        let from = range.start.max(at);
+        if text[from..range.end].chars().any(char::is_alphanumeric) {
+            reject(set, RejectCode::Echo, Some(text[from..range.end].trim()));
+        }
+        kept.push(at..from);
+        at = range.end;
+    }
+    kept.push(at..text.len());
+    kept.retain(|range| range.start < range.end && text[range.clone()].chars().any(char::is_alphanumeric));
+    kept
+}
+
+fn is_episode(role: Role, setting: Episodes) -> bool {
+    match (setting, role) {
+        (Episodes::Off, _) | (_, Role::System | Role::Tool) => false,
+        (Episodes::UserOnly, role) => role == Role::User,
+        (Episodes::All, _) => true,
+    }
+}
+
+/// The weight of the kind, more for a wish to change, less for a guess.
+fn value_score(heard: &Heard) -> i64 {
+    let weight = i64::from(Attributes::shipped().kind(heard.found.kind).weight);
+    let change = if heard.found.intent == Intent::Change { 5 } else { 0 };
+    let hedge = if heard.confidence < 850 { -1 } else { 0 };
+    weight + change + hedge
+}
+
+fn push(set: &mut CandidateSet, claim: Claim, stability: u16) {
+    let ordinal = u32::try_from(set.candidates.len()).unwrap_or(u32::MAX);
+    set.candidates.push(Candidate { ordinal, claim, stability: Permille::new(stability) });
+}
+
+fn reject(set: &mut CandidateSet, code: RejectCode, text: Option<&str>) {
+    if set.rejects.len() < REJECTS_MAX {
+        set.rejects.push(Reject { code, text: text.map(Text::from) });
+    }
+}
+
+fn source(turn: &Turn, role: Role, extractor: &str) -> Source {
+    Source {
+        event: turn.event,
+        source_tag: turn.source_tag,
+        source: turn.source.clone(),
+        event_id: turn.event_id.clone(),
+        conversation_id: turn.conversation_id.clone(),
+        turn_id: turn.turn_id.clone(),
+        message_id: turn.message_id.clone(),
+        role,
+        speaker: turn.speaker.clone(),
+        at: turn.at,
+        zone_minutes: turn.zone_minutes,
+        extractor: extractor.to_owned(),
+        model: None,
+        prompt_version: None,
+    }
+}
+
+/// A claim with nothing said yet but where it came from.
+fn blank(turn: &Turn, kind: Kind, text: &str) -> Claim {
+    Claim {
+        subject: Subject::Self_,
+        kind,
+        text: Text::from(text),
+        attribute: None,
+        value: None,
+        quantity: None,
+        schedule: None,
+        polarity: Polarity::Positive,
+        intent: Intent::Assert,
+        quote: None,
+        entities: Vec::new(),
+        valid_from: turn.at,
+        valid_to: None,
+        importance: Attributes::shipped().kind(kind).importance,
+        confidence: turn.role.authority(),
+        explicit: false,
+        namespace: None,
+        key: None,
+        context_tags: turn.context_tags.clone(),
+        language: language(text).to_owned(),
+        source: source(turn, turn.role, "rules"),
+    }
+}
+
+fn claim(turn: &Turn, heard: &Heard, explicit: bool) -> Claim {
+    let found = &heard.found;
+    let own = turn.role.authority().thousandths();
+    Claim {
+        subject: heard.subject.clone(),
+        attribute: found.attribute.map(str::to_owned),
+        value: found.value.clone(),
+        quantity: found.quantity.clone(),
+        schedule: found.schedule.clone(),
+        polarity: found.polarity,
+        intent: found.intent,
+        quote: Some(Text::from(heard.quote.as_str())),
+        entities: heard.entities.clone(),
+        valid_from: heard.valid_from,
+        valid_to: heard.valid_to.filter(|to| *to >= heard.valid_from),
+        importance: if explicit { Permille::ONE } else { Attributes::shipped().kind(found.kind).importance },
+        confidence: Permille::new(own.min(heard.confidence)),
+        explicit,
+        ..blank(turn, found.kind, &heard.text)
+    }
+}
+
+/// The whole statement, when somebody asks to keep what no pattern reads.
+fn explicit_claim(turn: &Turn, statement: &Statement) -> Claim {
+    Claim {
+        subject: statement.subject.clone(),
+        quote: Some(Text::from(statement.text.as_str())),
+        entities: statement.entities.clone(),
+        importance: Permille::ONE,
+        explicit: true,
+        valid_to: statement.valid_to,
+        ..blank(turn, Kind::Fact, &statement.text)
+    }
+}
+
+fn episode_claim(turn: &Turn, text: &str) -> Claim {
+    blank(turn, Kind::Episode, text)
+}
+
+fn structured_claim(turn: &Turn, structured: &StructuredClaim) -> Claim {
+    let polarity = if structured.ends { Polarity::Negative } else { Polarity::Positive };
+    let intent = if structured.ends { Intent::Change } else { Intent::Assert };
+    let attribute = structured.attribute.clone().unwrap_or_else(|| own_attribute(structured.kind).to_owned());
+    let text = turn.text.expose();
+    let text = if text.trim().is_empty() { structured.code.as_str() } else { text };
+    Claim {
+        attribute: Some(attribute),
+        value: Some(structured.code.clone()),
+        polarity,
+        intent,
+        valid_from: structured.valid_from.unwrap_or(turn.at),
+        valid_to: structured.valid_to,
+        confidence: Role::Record.authority(),
+        source: source(turn, Role::Record, "structured"),
+        ..blank(turn, structured.kind, text)
+    }
+}
+
+/// The attribute that a kind's statements belong to unless they name another.
+fn own_attribute(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Allergy => "allergy",
+        Kind::Contraindication => "contraindication",
+        Kind::Medication => "medication",
+        Kind::Condition => "condition",
+        Kind::Procedure => "procedure",
+        Kind::Measurement => "measurement",
+        Kind::Preference => "preference",
+        Kind::Event => "examination",
+        Kind::Constraint => "constraint",
+        Kind::Fact | Kind::Policy | Kind::Lesson | Kind::Episode => "finding",
+    }
+}

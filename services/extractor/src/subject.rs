@@ -1,0 +1,244 @@
+//! Whom is a statement about?
+//!
+//! A predicate belongs to the nearest person named before it: in "我妈说我对花生过敏" that is 我, in "my
+//! wife and I …" both.
+
+use std::sync::LazyLock;
+
+use anamnesis_domain::owner::Subject;
+use regex::Regex;
+use serde::Deserialize;
+
+use crate::fold::is_han;
+
+/// A person named in a folded text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Person {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    /// Empty for a pronoun (他, she) that points back.
+    pub(crate) who: Vec<Subject>,
+    /// The speaker, or the patient of a record.
+    pub(crate) is_self: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Relatives {
+    father: Vec<String>,
+    mother: Vec<String>,
+    spouse: Vec<String>,
+    child: Vec<String>,
+    sibling: Vec<String>,
+    parents: Vec<String>,
+    other: Vec<String>,
+}
+
+static RELATIVES: LazyLock<Relatives> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../data/relatives.json")).expect("checked by a test")
+});
+
+impl Relatives {
+    fn all(&self) -> impl Iterator<Item = &String> {
+        [&self.father, &self.mother, &self.spouse, &self.child, &self.sibling, &self.parents, &self.other]
+            .into_iter()
+            .flatten()
+    }
+
+    fn subjects(&self, word: &str) -> Vec<Subject> {
+        let is_in = |words: &[String]| words.iter().any(|w| w == word);
+        if is_in(&self.father) {
+            vec![Subject::Father]
+        } else if is_in(&self.mother) {
+            vec![Subject::Mother]
+        } else if is_in(&self.spouse) {
+            vec![Subject::Spouse]
+        } else if is_in(&self.child) {
+            vec![Subject::Child]
+        } else if is_in(&self.sibling) {
+            vec![Subject::Sibling]
+        } else if is_in(&self.parents) {
+            vec![Subject::Father, Subject::Mother]
+        } else {
+            vec![Subject::Other(word.to_owned())]
+        }
+    }
+}
+
+fn alternatives(words: impl Iterator<Item = String>) -> String {
+    let mut words: Vec<String> = words.map(|word| regex::escape(&word)).collect();
+    // The longest first: 姑妈 before 妈.
+    words.sort_by_key(|word| (std::cmp::Reverse(word.chars().count()), word.clone()));
+    words.join("|")
+}
+
+/// Chinese: an optional possessor, a relative, and optionally that relative's own relative. A word of
+/// one character (爸, 姐) needs the possessor, or it would be found inside other words.
+static CHINESE: LazyLock<Regex> = LazyLock::new(|| {
+    let is_chinese = |word: &&String| word.chars().any(is_han);
+    let many = alternatives(
+        RELATIVES.all().filter(is_chinese).filter(|w| w.chars().count() > 1).cloned(),
+    );
+    let any = alternatives(RELATIVES.all().filter(is_chinese).cloned());
+    Regex::new(&format!(
+        r"(?P<owner>他|她|我|咱|俺|本人)(?:们)?(?:的|家里的|家里|家的|家)?(?P<owned>{any})(?:(?:的|家|她|他)?(?P<chain1>{many}))?|(?P<bare>{many})(?:(?:的|家)?(?P<chain2>{many}))?"
+    ))
+    .expect("built from checked words")
+});
+
+static ENGLISH: LazyLock<Regex> = LazyLock::new(|| {
+    let is_english = |word: &&String| !word.chars().any(is_han);
+    let words = alternatives(RELATIVES.all().filter(is_english).cloned());
+    let adjective = r"(?:(?:older|younger|elder|late|own|elderly|old|little|big|dear|eldest|youngest|oldest|twin|best|close|good|next-door|maternal|paternal|great|biological|adoptive|first|second|only|grown|adult|teenage|other|new|\w+[- ]year[- ]old|\w+-month-old|whole)\s+)?";
+    Regex::new(&format!(
+        r"\b(?:(?P<owner>my|our|his|her|their|your|the|both my|one of my|\w+'s)\s+{adjective}(?P<owned>{words})|(?P<bare>mom|dad|mum|mommy|daddy|mother|father|grandma|grandpa|grandmother|grandfather))\b(?:'s\s+{adjective}(?P<chain>{words})\b)?"
+    ))
+    .expect("built from checked words")
+});
+
+static SELF: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"我们?(?:自己|本人)?|本人|俺|咱们?|患者(?:本人)?|病人|\b(?:i|i'm|i've|i'd|i'll|im|ive|me|my|mine|myself|we|we're|our|us|the patient|patient|pt)\b")
+        .expect("a fixed pattern")
+});
+
+static THIRD: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"他们?|她们?|\b(?:he|she|him|his|her|hers|they|he's|she's)\b").expect("a fixed pattern"));
+
+/// Persons in order of appearance, without overlaps.
+pub(crate) fn persons(folded: &str) -> Vec<Person> {
+    let mut found: Vec<Person> = Vec::new();
+    for regex in [&*CHINESE, &*ENGLISH] {
+        for hit in regex.captures_iter(folded) {
+            let whole = hit.get(0).expect("a match has a whole");
+            if let Some(who) = named(&hit) {
+                found.push(Person { start: whole.start(), end: whole.end(), who, is_self: false });
+            }
+        }
+    }
+    for (regex, is_self) in [(&*SELF, true), (&*THIRD, false)] {
+        for hit in regex.find_iter(folded) {
+            let is_free = found.iter().all(|p| hit.end() <= p.start || p.end <= hit.start());
+            if is_free && !is_other_word(folded, hit.start(), hit.end()) {
+                let who = if is_self { vec![Subject::Self_] } else { Vec::new() };
+                found.push(Person { start: hit.start(), end: hit.end(), who, is_self });
+            }
+        }
+    }
+    found.sort_by_key(|person| person.start);
+    join_listed(folded, found)
+}
+
+/// 其他 and 吉他 hold no person.
+fn is_other_word(folded: &str, start: usize, end: usize) -> bool {
+    &folded[start..end] == "他" && folded[..start].ends_with(['其', '吉', '排', '维'])
+}
+
+fn named(hit: &regex::Captures<'_>) -> Option<Vec<Subject>> {
+    let get = |name: &str| hit.name(name).map(|m| m.as_str());
+    let word = get("owned").or_else(|| get("bare"))?;
+    let owner = get("owner").unwrap_or("");
+    let chain = ["chain", "chain1", "chain2"].into_iter().find_map(|name| hit.name(name));
+    if let Some(chain) = chain {
+        // 我老婆的妈妈, my wife's mother: somebody else.
+        let whole = hit.get(0)?.as_str();
+        let start = hit.name("owned").or_else(|| hit.name("bare"))?.start() - hit.get(0)?.start();
+        let end = chain.end() - hit.get(0)?.start();
+        return Some(vec![Subject::Other(whole[start..end].to_owned())]);
+    }
+    match owner {
+        "your" => None,
+        "他" | "她" | "his" | "her" | "their" => Some(vec![Subject::Other(word.to_owned())]),
+        other if other.ends_with("'s") => Some(vec![Subject::Other(word.to_owned())]),
+        _ => Some(RELATIVES.subjects(word)),
+    }
+}
+
+/// `我和我爸`, `my wife and I`: one subject of two persons.
+fn join_listed(folded: &str, persons: Vec<Person>) -> Vec<Person> {
+    let mut joined: Vec<Person> = Vec::new();
+    for person in persons {
+        if let Some(last) = joined.last_mut() {
+            let gap = folded.get(last.end..person.start).unwrap_or("?").trim();
+            let is_list = matches!(gap, "和" | "跟" | "与" | "、" | "and" | "&" | "以及" | ",");
+            if is_list && !person.who.is_empty() && !last.who.is_empty() {
+                last.who.extend(person.who.iter().filter(|w| !last.who.contains(w)).cloned().collect::<Vec<_>>());
+                last.end = person.end;
+                last.is_self |= person.is_self;
+                continue;
+            }
+        }
+        joined.push(person);
+    }
+    joined
+}
+
+/// The nearest person named before `anchor`.
+pub(crate) fn nearest(persons: &[Person], anchor: usize) -> Option<&Person> {
+    persons.iter().rev().find(|person| person.start <= anchor)
+}
+
+/// Whom a question names: a relative if it names one, else the asker if it says 我 or "my".
+pub(crate) fn of_query(text: &str) -> Option<Subject> {
+    let folded = crate::fold::fold(text);
+    let persons = persons(&folded);
+    let relative = persons.iter().flat_map(|p| &p.who).find(|who| **who != Subject::Self_).cloned();
+    relative.or_else(|| persons.iter().any(|p| p.is_self).then_some(Subject::Self_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &str) {
+        let folded = crate::fold::fold(text);
+        let found: Vec<String> = persons(&folded)
+            .iter()
+            .map(|p| {
+                if p.who.is_empty() { "?".to_owned() } else {
+                    p.who.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
+                }
+            })
+            .collect();
+        assert_eq!(found.join(" "), expected, "{text}");
+    }
+
+    #[test]
+    fn relatives_are_found_in_both_languages() {
+        check("我爸对青霉素过敏", "father");
+        check("我老婆怀孕了", "spouse");
+        check("我小女儿对头孢过敏，不是我", "child self");
+        check("My younger sister is allergic", "sibling");
+        check("Mom has diabetes", "mother");
+        check("邻居对花生过敏", "other(邻居)");
+        check("my uncle has gout", "other(uncle)");
+        check("我爸妈都有高血压", "father+mother");
+    }
+
+    #[test]
+    fn a_relatives_relative_is_somebody_else() {
+        check("我老婆的妈妈有高血压", "other(老婆的妈妈)");
+        check("my wife's mother has gout", "other(wife's mother)");
+        check("她妈妈", "other(妈妈)");
+        check("her mother", "other(mother)");
+    }
+
+    #[test]
+    fn a_list_of_persons_is_one_subject() {
+        check("我和我爸都对花生过敏", "self+father");
+        check("my wife and I", "spouse+self");
+    }
+
+    #[test]
+    fn words_that_hold_a_pronoun_name_nobody() {
+        check("其他都好", "");
+        check("the theme", "");
+        check("姑娘", "");
+    }
+
+    #[test]
+    fn a_question_names_a_relative_or_the_asker() {
+        assert_eq!(of_query("我爸对什么过敏？"), Some(Subject::Father));
+        assert_eq!(of_query("What am I allergic to?"), Some(Subject::Self_));
+        assert_eq!(of_query("过敏史"), None);
+    }
+}
