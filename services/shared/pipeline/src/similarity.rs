@@ -1,6 +1,8 @@
 //! How alike two vectors are, and which hits of a leg come first: one answer for every backend, bit for
 //! bit.
 
+use std::cmp::Ordering;
+
 use crate::stores::Hit;
 
 /// Partial sums that are kept side by side, so that the compiler can use vector instructions. Part of
@@ -28,14 +30,20 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
 
 /// The first `top` hits: descending score, ties by memory id, then the newer version.
 pub fn best(mut hits: Vec<Hit>, top: usize) -> Vec<Hit> {
-    hits.sort_by(|a, b| {
-        b.score
-            .total_cmp(&a.score)
-            .then(a.memory_id.cmp(&b.memory_id))
-            .then(b.version.cmp(&a.version))
-    });
+    // Most of some thousand hits are not asked for: they need no order among themselves.
+    if top > 0 && top < hits.len() {
+        hits.select_nth_unstable_by(top - 1, order);
+    }
     hits.truncate(top);
+    hits.sort_unstable_by(order);
     hits
+}
+
+fn order(a: &Hit, b: &Hit) -> Ordering {
+    let by_score = b.score.total_cmp(&a.score);
+    by_score
+        .then(a.memory_id.cmp(&b.memory_id))
+        .then(b.version.cmp(&a.version))
 }
 
 #[cfg(test)]
