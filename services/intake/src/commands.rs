@@ -54,11 +54,15 @@ pub struct Ordered {
 }
 
 fn invalid(field: &str, detail: impl Into<String>) -> IntakeError {
-    Problem::bad_request("invalid_field", detail).at(field).into()
+    Problem::bad_request("invalid_field", detail)
+        .at(field)
+        .into()
 }
 
 fn missing(field: &str, detail: impl Into<String>) -> IntakeError {
-    Problem::bad_request("missing_field", detail).at(field).into()
+    Problem::bad_request("missing_field", detail)
+        .at(field)
+        .into()
 }
 
 /// What every command of one call shares.
@@ -76,7 +80,11 @@ impl Intake {
     ///
     /// # Errors
     /// 403 `consent_required` before anything is written; otherwise what is wrong with a field.
-    pub async fn remember(&self, order: &Order<'_>, ask: &Remember) -> Result<Ordered, IntakeError> {
+    pub async fn remember(
+        &self,
+        order: &Order<'_>,
+        ask: &Remember,
+    ) -> Result<Ordered, IntakeError> {
         let scope = order.caller.write_scope(order.owner, self.ids())?;
         let source = ask.source.as_deref().unwrap_or(API_SOURCE);
         let envelope = self.envelope(order, scope, source)?;
@@ -93,10 +101,18 @@ impl Intake {
             if let Some(Ok(millis)) = ask.ttl.as_deref().map(ttl_millis) {
                 claim.valid_to = Some(at.plus_millis(millis));
             }
-            Command::Remember { claim: Box::new(claim) }
+            Command::Remember {
+                claim: Box::new(claim),
+            }
         };
         let position = self.order(order, &envelope, build).await?;
-        Ok(Ordered { scope, event: envelope.event, position, memory_id: Some(memory_id), erasure: None })
+        Ok(Ordered {
+            scope,
+            event: envelope.event,
+            position,
+            memory_id: Some(memory_id),
+            erasure: None,
+        })
     }
 
     /// Replaces what a memory says, or ends it.
@@ -107,12 +123,17 @@ impl Intake {
         let scope = order.caller.write_scope(order.owner, self.ids())?;
         let envelope = self.envelope(order, scope, API_SOURCE)?;
         let history = self.records.history(scope, ask.memory_id).await?;
-        let Some(latest) = history.last() else { return Err(Problem::not_found("memory").into()) };
+        let Some(latest) = history.last() else {
+            return Err(Problem::not_found("memory").into());
+        };
         let old = &latest.memory.claim;
         let reason = self.redact_text(envelope.key, &ask.reason);
         let replaces = ask.text.is_some() || ask.value.is_some();
         if !replaces && ask.valid_to.is_none() {
-            return Err(missing("text", "say what is right (text, or attribute and value), or when it ended (valid_to)"));
+            return Err(missing(
+                "text",
+                "say what is right (text, or attribute and value), or when it ended (valid_to)",
+            ));
         }
         let claim = if replaces {
             let text = match (&ask.text, &ask.value) {
@@ -123,6 +144,23 @@ impl Intake {
                 }
                 (None, None) => Text::default(),
             };
+            // New words about the same thing keep its comparable form; about another thing they have
+            // none until somebody gives it.
+            let kept = old
+                .value
+                .clone()
+                .filter(|value| text.normalised().contains(&normalise(value)));
+            let (attribute, value) = match (&ask.attribute, &ask.value) {
+                (_, Some(value)) => (
+                    ask.attribute.clone().or_else(|| old.attribute.clone()),
+                    Some(value.clone()),
+                ),
+                (Some(attribute), None) => (Some(attribute.clone()), kept),
+                (None, None) => (
+                    kept.is_some().then(|| old.attribute.clone()).flatten(),
+                    kept,
+                ),
+            };
             let remember = Remember {
                 text,
                 kind: Some(old.kind),
@@ -130,8 +168,8 @@ impl Intake {
                 importance: Some(old.importance),
                 valid_from: Some(ask.valid_from.unwrap_or(old.valid_from)),
                 valid_to: ask.valid_to,
-                attribute: ask.attribute.clone().or_else(|| old.attribute.clone()),
-                value: ask.value.clone(),
+                attribute,
+                value,
                 namespace: old.namespace.clone(),
                 key: old.key.clone(),
                 context_tags: old.context_tags.clone(),
@@ -144,7 +182,9 @@ impl Intake {
         } else {
             None
         };
-        let memory_id = claim.is_some().then(|| self.ids().memory(envelope.event, 0));
+        let memory_id = claim
+            .is_some()
+            .then(|| self.ids().memory(envelope.event, 0));
         let build = |at: Timestamp| Command::Correct {
             memory_id: ask.memory_id,
             claim: claim.clone().map(|mut claim| {
@@ -156,7 +196,13 @@ impl Intake {
             reason: reason.clone(),
         };
         let position = self.order(order, &envelope, build).await?;
-        Ok(Ordered { scope, event: envelope.event, position, memory_id, erasure: None })
+        Ok(Ordered {
+            scope,
+            event: envelope.event,
+            position,
+            memory_id,
+            erasure: None,
+        })
     }
 
     /// Says that a memory was never true.
@@ -194,40 +240,69 @@ impl Intake {
             ForgetMode::Restrict => None,
         };
         let build = |_| match erasure {
-            Some(erasure) => {
-                Command::Erase { erasure, target: target.clone(), reason: reason.clone() }
-            }
-            None => Command::Restrict { target: target.clone(), reason: reason.clone() },
+            Some(erasure) => Command::Erase {
+                erasure,
+                target: target.clone(),
+                reason: reason.clone(),
+            },
+            None => Command::Restrict {
+                target: target.clone(),
+                reason: reason.clone(),
+            },
         };
         let position = self.order(order, &envelope, build).await?;
-        Ok(Ordered { scope, event: envelope.event, position, memory_id: None, erasure })
+        Ok(Ordered {
+            scope,
+            event: envelope.event,
+            position,
+            memory_id: None,
+            erasure,
+        })
     }
 
     /// Lets a restricted target be recalled again.
     ///
     /// # Errors
     /// As [`Intake::forget`].
-    pub async fn unrestrict(&self, order: &Order<'_>, targets: &Targets) -> Result<Ordered, IntakeError> {
+    pub async fn unrestrict(
+        &self,
+        order: &Order<'_>,
+        targets: &Targets,
+    ) -> Result<Ordered, IntakeError> {
         let scope = self.reviewer_scope(order)?;
         let target = self.target(scope, targets).await?;
-        self.plain(order, scope, |_| Command::Unrestrict { target: target.clone() }).await
+        self.plain(order, scope, |_| Command::Unrestrict {
+            target: target.clone(),
+        })
+        .await
     }
 
     /// Brings archived memories back.
     ///
     /// # Errors
     /// 400 without ids.
-    pub async fn restore(&self, order: &Order<'_>, ids: &[MemoryId]) -> Result<Ordered, IntakeError> {
+    pub async fn restore(
+        &self,
+        order: &Order<'_>,
+        ids: &[MemoryId],
+    ) -> Result<Ordered, IntakeError> {
         let scope = order.caller.write_scope(order.owner, self.ids())?;
         check_ids(ids)?;
-        self.plain(order, scope, |_| Command::Restore { memory_ids: ids.to_vec() }).await
+        self.plain(order, scope, |_| Command::Restore {
+            memory_ids: ids.to_vec(),
+        })
+        .await
     }
 
     /// Grants or withdraws consent.
     ///
     /// # Errors
     /// 400 with the field that does not fit.
-    pub async fn consent(&self, order: &Order<'_>, ask: &ConsentChange) -> Result<Ordered, IntakeError> {
+    pub async fn consent(
+        &self,
+        order: &Order<'_>,
+        ask: &ConsentChange,
+    ) -> Result<Ordered, IntakeError> {
         let scope = order.caller.write_scope(order.owner, self.ids())?;
         let withdrawn = match &ask.withdraw {
             None | Some(Withdraw::All(false)) => None,
@@ -243,7 +318,10 @@ impl Intake {
                 .await;
         }
         let max_sensitivity = sensitivity(ask.max_sensitivity.as_ref())?;
-        let purposes = ask.purposes.clone().unwrap_or_else(|| vec!["care".to_owned()]);
+        let purposes = ask
+            .purposes
+            .clone()
+            .unwrap_or_else(|| vec!["care".to_owned()]);
         let is_bad = |purpose: &String| purpose.is_empty() || purpose.len() > caps::ID_BYTES_MAX;
         if purposes.len() > caps::CONTEXT_TAGS_MAX || purposes.iter().any(is_bad) {
             return Err(invalid("purposes", "a few short words that say what for"));
@@ -306,7 +384,10 @@ impl Intake {
         ];
         for (name, list) in lists {
             if list.len() > caps::TASK_ENTRIES_MAX {
-                return Err(invalid(name, format!("at most {} entries", caps::TASK_ENTRIES_MAX)));
+                return Err(invalid(
+                    name,
+                    format!("at most {} entries", caps::TASK_ENTRIES_MAX),
+                ));
             }
         }
         let ttl = match &ask.ttl {
@@ -342,7 +423,9 @@ impl Intake {
             let mut task = task.clone();
             task.updated_at = at;
             task.expires_at = Some(at.plus_millis(ttl));
-            Command::Task { task: Box::new(task) }
+            Command::Task {
+                task: Box::new(task),
+            }
         })
         .await
     }
@@ -361,7 +444,13 @@ impl Intake {
     ) -> Result<Ordered, IntakeError> {
         let envelope = self.envelope(order, scope, API_SOURCE)?;
         let position = self.order(order, &envelope, build).await?;
-        Ok(Ordered { scope, event: envelope.event, position, memory_id: None, erasure: None })
+        Ok(Ordered {
+            scope,
+            event: envelope.event,
+            position,
+            memory_id: None,
+            erasure: None,
+        })
     }
 
     fn envelope(
@@ -433,15 +522,29 @@ impl Intake {
             let detail = "this idempotency-key was used for another write; use a new one";
             IntakeError::from(Problem::new(409, "id_reused", detail).at("idempotency-key"))
         };
-        let record = match self.records.decision(envelope.scope, envelope.event).await? {
+        let record = match self
+            .records
+            .decision(envelope.scope, envelope.event)
+            .await?
+        {
             Some(decision) if decision.cause.topic != Topic::Commands => return Err(conflict()),
             Some(decision) => {
-                let Position { topic, partition, offset } = decision.cause;
-                self.log.read_at(topic, partition, &[offset]).await?.into_iter().next()
+                let Position {
+                    topic,
+                    partition,
+                    offset,
+                } = decision.cause;
+                self.log
+                    .read_at(topic, partition, &[offset])
+                    .await?
+                    .into_iter()
+                    .next()
             }
             None => self.in_flight(envelope).await?,
         };
-        let Some(record) = record else { return Ok(None) };
+        let Some(record) = record else {
+            return Ok(None);
+        };
         let position = record.position;
         match self.codec.open(&[record]).await?.into_iter().next() {
             Some(Ok(Opened::Command { command, .. })) if command.command == build(command.at) => {
@@ -463,7 +566,13 @@ impl Intake {
         while next < end {
             let batch = self
                 .log
-                .read(Topic::Commands, partition, next, IN_FLIGHT_RECORDS as usize, 8 << 20)
+                .read(
+                    Topic::Commands,
+                    partition,
+                    next,
+                    IN_FLIGHT_RECORDS as usize,
+                    8 << 20,
+                )
                 .await?;
             let Some(last) = batch.last() else { break };
             next = last.position.offset + 1;
@@ -525,14 +634,18 @@ impl Intake {
             ("key", &ask.key),
         ];
         for (name, value) in names {
-            if value.as_ref().is_some_and(|v| v.is_empty() || v.len() > caps::ID_BYTES_MAX) {
+            if value
+                .as_ref()
+                .is_some_and(|v| v.is_empty() || v.len() > caps::ID_BYTES_MAX)
+            {
                 return Err(invalid(name, "1 to 1024 bytes"));
             }
         }
         if ask.namespace.is_some() != ask.key.is_some() {
             return Err(invalid("key", "namespace and key go together"));
         }
-        crate::normalise::check_tags(&ask.context_tags).map_err(crate::message::Rejected::into_problem)?;
+        crate::normalise::check_tags(&ask.context_tags)
+            .map_err(crate::message::Rejected::into_problem)?;
         if ask.ttl.is_some() && ask.valid_to.is_some() {
             return Err(invalid("ttl", "give ttl or valid_to, not both"));
         }
@@ -542,21 +655,37 @@ impl Intake {
             return Err(invalid("valid_to", "the statement ends before it starts"));
         }
         let table = Attributes::shipped();
-        let of_attribute = ask.attribute.as_deref().and_then(|name| table.attribute(name));
-        let kind = ask.kind.or(of_attribute.map(|rule| rule.kind)).unwrap_or(Kind::Fact);
+        let of_attribute = ask
+            .attribute
+            .as_deref()
+            .and_then(|name| table.attribute(name));
+        let kind = ask
+            .kind
+            .or(of_attribute.map(|rule| rule.kind))
+            .unwrap_or(Kind::Fact);
         let text = self.redact_text(envelope.key, &ask.text);
         let value = ask.value.as_deref().map(|value| {
             let clean = self.redact_text(envelope.key, &Text::from(value));
             // A placeholder is kept letter by letter.
-            if clean.expose() == value { normalise(value) } else { clean.into_exposed() }
+            if clean.expose() == value {
+                normalise(value)
+            } else {
+                clean.into_exposed()
+            }
         });
         let entities = match (&ask.attribute, &value) {
             (Some(_), Some(value)) => entity(kind, value).into_iter().collect(),
             (_, _) => Vec::new(),
         };
-        let is_chinese = text.expose().chars().any(|c| ('\u{4e00}'..='\u{9fff}').contains(&c));
+        let is_chinese = text
+            .expose()
+            .chars()
+            .any(|c| ('\u{4e00}'..='\u{9fff}').contains(&c));
         Ok(Claim {
-            subject: ask.subject.as_deref().map_or(Subject::Self_, Subject::parse),
+            subject: ask
+                .subject
+                .as_deref()
+                .map_or(Subject::Self_, Subject::parse),
             kind,
             text,
             attribute: ask.attribute.clone(),
@@ -644,7 +773,10 @@ impl Intake {
 
 fn check_ids(ids: &[MemoryId]) -> Result<(), IntakeError> {
     if ids.is_empty() || ids.len() > caps::MEMORY_IDS_MAX {
-        return Err(invalid("memory_ids", format!("1 to {} ids", caps::MEMORY_IDS_MAX)));
+        return Err(invalid(
+            "memory_ids",
+            format!("1 to {} ids", caps::MEMORY_IDS_MAX),
+        ));
     }
     Ok(())
 }
@@ -657,11 +789,21 @@ fn check_size(task: &Task) -> Result<(), IntakeError> {
         &task.open_questions,
         &task.pending_confirmations,
     ];
-    let single = [Some(&task.goal), task.decision.as_ref(), task.tool_error.as_ref()];
-    let texts = lists.into_iter().flatten().chain(single.into_iter().flatten());
+    let single = [
+        Some(&task.goal),
+        task.decision.as_ref(),
+        task.tool_error.as_ref(),
+    ];
+    let texts = lists
+        .into_iter()
+        .flatten()
+        .chain(single.into_iter().flatten());
     let bytes: usize = texts.map(|text| text.expose().len()).sum();
     if bytes > caps::TEXT_BYTES_MAX {
-        let detail = format!("the texts of a task have at most {} bytes together", caps::TEXT_BYTES_MAX);
+        let detail = format!(
+            "the texts of a task have at most {} bytes together",
+            caps::TEXT_BYTES_MAX
+        );
         return Err(Problem::new(413, "text_too_long", detail).at("goal").into());
     }
     Ok(())
@@ -672,7 +814,9 @@ fn sensitivity(value: Option<&Value>) -> Result<u8, IntakeError> {
     let Some(value) = value else { return Ok(3) };
     let level = match value {
         Value::Number(number) => number.as_u64(),
-        Value::String(text) => text.strip_prefix(['L', 'l']).and_then(|level| level.parse().ok()),
+        Value::String(text) => text
+            .strip_prefix(['L', 'l'])
+            .and_then(|level| level.parse().ok()),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     };
     match level {
@@ -698,7 +842,10 @@ fn entity(kind: Kind, value: &str) -> Option<Entity> {
         | Kind::Lesson
         | Kind::Episode => return None,
     };
-    Some(Entity { kind, name: Text::new(value) })
+    Some(Entity {
+        kind,
+        name: Text::new(value),
+    })
 }
 
 fn random_id() -> Result<String, IntakeError> {

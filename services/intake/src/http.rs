@@ -34,13 +34,18 @@ pub fn router(intake: Arc<Intake>, callers: Callers) -> Router {
         .route("/v1/restore", post(calls::restore))
         .route("/v1/restrict", post(calls::restrict))
         .route("/v1/unrestrict", post(calls::unrestrict))
-        .route("/v1/consents", post(calls::change_consent).get(calls::consents))
+        .route(
+            "/v1/consents",
+            post(calls::change_consent).get(calls::consents),
+        )
         .route("/v1/reviews/{id}/decision", post(calls::decide_review))
         .route("/v1/tasks", post(calls::task))
         .with_state(Shared { intake, callers })
         .layer(map_response(move |mut response: Response| async move {
             if is_open {
-                response.headers_mut().insert(OPEN_HEADER, HeaderValue::from_static("true"));
+                response
+                    .headers_mut()
+                    .insert(OPEN_HEADER, HeaderValue::from_static("true"));
             }
             response
         }))

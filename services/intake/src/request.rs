@@ -194,7 +194,10 @@ impl Restrict {
 /// 400 `unknown_field`, `missing_field`, `time_without_zone` or `invalid_field`.
 pub fn read<T: DeserializeOwned>(body: Value) -> Result<T, Problem> {
     if !body.is_object() {
-        return Err(Problem::bad_request("invalid_field", "the body must be one JSON object"));
+        return Err(Problem::bad_request(
+            "invalid_field",
+            "the body must be one JSON object",
+        ));
     }
     serde_path_to_error::deserialize(body).map_err(|error| {
         let path = error.path().to_string();
@@ -229,7 +232,10 @@ pub fn read<T: DeserializeOwned>(body: Value) -> Result<T, Problem> {
 }
 
 fn quoted(message: &str, prefix: &str) -> Option<String> {
-    let (name, _) = message.strip_prefix(prefix)?.strip_prefix('`')?.split_once('`')?;
+    let (name, _) = message
+        .strip_prefix(prefix)?
+        .strip_prefix('`')?
+        .split_once('`')?;
     Some(name.to_owned())
 }
 
@@ -239,7 +245,11 @@ fn quoted(message: &str, prefix: &str) -> Option<String> {
 /// 400 `invalid_field`.
 pub(crate) fn ttl_millis(text: &str) -> Result<i64, Problem> {
     let wrong = || {
-        Problem::bad_request("invalid_field", "a duration carries its unit: 30d, 12h, 90min").at("ttl")
+        Problem::bad_request(
+            "invalid_field",
+            "a duration carries its unit: 30d, 12h, 90min",
+        )
+        .at("ttl")
     };
     let duration = humantime::parse_duration(text).map_err(|_| wrong())?;
     let millis = i64::try_from(duration.as_millis()).map_err(|_| wrong())?;
@@ -260,24 +270,46 @@ mod tests {
             Ok(_) => panic!("read"),
             Err(problem) => problem,
         };
-        assert_eq!(format!("{} {}", problem.code, problem.field.as_deref().unwrap_or("-")), expected);
+        assert_eq!(
+            format!(
+                "{} {}",
+                problem.code,
+                problem.field.as_deref().unwrap_or("-")
+            ),
+            expected
+        );
         assert!(!problem.detail.contains("4242"), "{}", problem.detail);
     }
 
     #[test]
     fn a_request_is_refused_by_the_name_of_its_field() {
-        check::<Remember>(json!({"owner": "h/p", "text": "a", "txet": "4242"}), "unknown_field txet");
+        check::<Remember>(
+            json!({"owner": "h/p", "text": "a", "txet": "4242"}),
+            "unknown_field txet",
+        );
         check::<Remember>(json!({"owner": "h/p"}), "missing_field text");
         check::<Remember>(json!({"text": "a", "kind": "4242"}), "invalid_field kind");
         check::<Remember>(json!({"text": 4242}), "invalid_field text");
-        check::<Remember>(json!({"text": "a", "importance": 7}), "invalid_field importance");
-        check::<Remember>(json!({"text": "a", "context_tags": [4242]}), "invalid_field context_tags[0]");
+        check::<Remember>(
+            json!({"text": "a", "importance": 7}),
+            "invalid_field importance",
+        );
+        check::<Remember>(
+            json!({"text": "a", "context_tags": [4242]}),
+            "invalid_field context_tags[0]",
+        );
         check::<Remember>(
             json!({"text": "a", "valid_from": "2025-01-01T00:00:00"}),
             "time_without_zone valid_from",
         );
-        check::<Remember>(json!({"text": "a", "valid_from": "4242"}), "invalid_field valid_from");
-        check::<Correct>(json!({"memory_id": "m-4242", "reason": "a"}), "invalid_field memory_id");
+        check::<Remember>(
+            json!({"text": "a", "valid_from": "4242"}),
+            "invalid_field valid_from",
+        );
+        check::<Correct>(
+            json!({"memory_id": "m-4242", "reason": "a"}),
+            "invalid_field memory_id",
+        );
         check::<Forget>(json!({"all": true, "reason": "a"}), "missing_field mode");
         check::<ConsentChange>(json!({"withdraw": "4242"}), "invalid_field withdraw");
         check::<Remember>(json!(["4242"]), "invalid_field -");

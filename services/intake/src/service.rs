@@ -100,9 +100,15 @@ impl IntakeError {
         }
         error!(error = %self, "a write was not accepted");
         if self.is_retryable() {
-            Problem::unavailable("nothing was confirmed; send the same again, it is not stored twice")
+            Problem::unavailable(
+                "nothing was confirmed; send the same again, it is not stored twice",
+            )
         } else {
-            Problem::new(500, "internal", "the write was not accepted; the operator's log says why")
+            Problem::new(
+                500,
+                "internal",
+                "the write was not accepted; the operator's log says why",
+            )
         }
     }
 }
@@ -143,8 +149,17 @@ pub struct AcceptAnswer {
 impl AcceptAnswer {
     fn reject(&mut self, index: usize, rejected: Rejected) {
         metrics::rejected(rejected.code);
-        let Rejected { code, field, detail } = rejected;
-        self.rejected.push(RejectedEvent { index, code, detail, field });
+        let Rejected {
+            code,
+            field,
+            detail,
+        } = rejected;
+        self.rejected.push(RejectedEvent {
+            index,
+            code,
+            detail,
+            field,
+        });
     }
 }
 
@@ -217,7 +232,11 @@ impl Intake {
                 Ok(scope) => scope.key(),
                 Err(problem) => {
                     // One event has one owner: one rejection speaks for all its messages.
-                    if answer.rejected.last().is_none_or(|last| last.index != index) {
+                    if answer
+                        .rejected
+                        .last()
+                        .is_none_or(|last| last.index != index)
+                    {
                         answer.reject(index, not_covered(&problem));
                     }
                     continue;
@@ -227,19 +246,32 @@ impl Intake {
             let owner = message.owner.clone();
             let event_id = message.public_id();
             let turn = self.redacted(message).into_turn(self.ids());
-            admitted.push((event_id, Admitted { place, key, owner, turn }));
+            admitted.push((
+                event_id,
+                Admitted {
+                    place,
+                    key,
+                    owner,
+                    turn,
+                },
+            ));
         }
         answer.rejected.sort_by_key(|rejected| rejected.index);
 
         let mut consents = BTreeMap::new();
         for (_, message) in &admitted {
             if !consents.contains_key(&message.key) {
-                consents.insert(message.key, self.consent_version(message.key, &message.owner).await?);
+                consents.insert(
+                    message.key,
+                    self.consent_version(message.key, &message.owner).await?,
+                );
             }
         }
         let (event_ids, admitted): (Vec<String>, Vec<Admitted>) = admitted.into_iter().unzip();
-        let tokens: Vec<(OwnerKey, EventTag)> =
-            admitted.iter().map(|message| (message.key, message.turn.event)).collect();
+        let tokens: Vec<(OwnerKey, EventTag)> = admitted
+            .iter()
+            .map(|message| (message.key, message.turn.event))
+            .collect();
         let mut agreed: BTreeMap<u64, Vec<Admitted>> = BTreeMap::new();
         let mut waiting = Vec::new();
         for message in admitted {
@@ -250,16 +282,22 @@ impl Intake {
         }
         let mut places: BTreeMap<usize, (Position, bool)> = BTreeMap::new();
         for (version, messages) in agreed {
-            for (place, position) in self.write(Topic::Conversation, messages, version, None).await? {
+            for (place, position) in self
+                .write(Topic::Conversation, messages, version, None)
+                .await?
+            {
                 places.insert(place, (position, false));
             }
         }
         if !waiting.is_empty() {
-            let owners: BTreeMap<OwnerKey, Owner> =
-                waiting.iter().map(|message| (message.key, message.owner.clone())).collect();
+            let owners: BTreeMap<OwnerKey, Owner> = waiting
+                .iter()
+                .map(|message| (message.key, message.owner.clone()))
+                .collect();
             let expires_at = self.now().plus_millis(self.settings.quarantine_millis);
-            for (place, position) in
-                self.write(Topic::Quarantine, waiting, 0, Some(expires_at)).await?
+            for (place, position) in self
+                .write(Topic::Quarantine, waiting, 0, Some(expires_at))
+                .await?
             {
                 places.insert(place, (position, true));
             }
@@ -274,7 +312,13 @@ impl Intake {
         for (place, (event_id, (key, token))) in event_ids.into_iter().zip(tokens).enumerate() {
             let (position, quarantined) = places[&place];
             let scope = OwnerScope::of_verified_caller(key);
-            answer.accepted.push(Accepted { event_id, token, position, quarantined, scope });
+            answer.accepted.push(Accepted {
+                event_id,
+                token,
+                position,
+                quarantined,
+                scope,
+            });
         }
         Ok(answer)
     }
@@ -287,11 +331,14 @@ impl Intake {
         consent_version: u64,
         expires_at: Option<Timestamp>,
     ) -> Result<Vec<(usize, Position)>, IntakeError> {
-        let (places, turns): (Vec<usize>, Vec<Turn>) =
-            messages.into_iter().map(|message| (message.place, message.turn)).unzip();
+        let (places, turns): (Vec<usize>, Vec<Turn>) = messages
+            .into_iter()
+            .map(|message| (message.place, message.turn))
+            .unzip();
         let mut written = Vec::with_capacity(turns.len());
-        for (places, turns) in
-            places.chunks(caps::APPEND_RECORDS_MAX).zip(turns.chunks(caps::APPEND_RECORDS_MAX))
+        for (places, turns) in places
+            .chunks(caps::APPEND_RECORDS_MAX)
+            .zip(turns.chunks(caps::APPEND_RECORDS_MAX))
         {
             let records = self.seal(turns, consent_version, expires_at).await?;
             let positions = self.append(topic, records).await?;
@@ -307,12 +354,17 @@ impl Intake {
         consent_version: u64,
         expires_at: Option<Timestamp>,
     ) -> Result<Vec<NewRecord>, IntakeError> {
-        match self.codec.seal_turns(turns, consent_version, expires_at).await {
+        match self
+            .codec
+            .seal_turns(turns, consent_version, expires_at)
+            .await
+        {
             // The owner was erased between the look for an open epoch and the new keys; what arrives
             // after an erasure belongs to the next epoch.
-            Err(CodecError::Keyring(KeyringError::Destroyed)) => {
-                Ok(self.codec.seal_turns(turns, consent_version, expires_at).await?)
-            }
+            Err(CodecError::Keyring(KeyringError::Destroyed)) => Ok(self
+                .codec
+                .seal_turns(turns, consent_version, expires_at)
+                .await?),
             sealed => Ok(sealed?),
         }
     }
@@ -328,7 +380,9 @@ impl Intake {
         let mut by_partition: BTreeMap<u32, (Vec<usize>, Vec<NewRecord>)> = BTreeMap::new();
         let count = records.len();
         for (place, record) in records.into_iter().enumerate() {
-            let entry = by_partition.entry(partition_of(record.key, partitions)).or_default();
+            let entry = by_partition
+                .entry(partition_of(record.key, partitions))
+                .or_default();
             entry.0.push(place);
             entry.1.push(record);
         }
@@ -346,7 +400,11 @@ impl Intake {
     fn redacted(&self, mut message: Message) -> Message {
         let key = self.ids().owner(&message.owner);
         let redacted = self.redact(key, message.text.expose());
-        message.injected = message.injected.iter().map(|range| redacted.shift(*range)).collect();
+        message.injected = message
+            .injected
+            .iter()
+            .map(|range| redacted.shift(*range))
+            .collect();
         message.text = Text::new(redacted.text);
         message.speaker = message.speaker.map(|name| self.redact_text(key, &name));
         message
@@ -366,7 +424,11 @@ impl Intake {
 
     /// The consent that lets this owner's messages in: `None` when there is none. 0 when none is
     /// needed.
-    async fn consent_version(&self, key: OwnerKey, owner: &Owner) -> Result<Option<u64>, IntakeError> {
+    async fn consent_version(
+        &self,
+        key: OwnerKey,
+        owner: &Owner,
+    ) -> Result<Option<u64>, IntakeError> {
         if !self.settings.consent_required || !OwnerState::needs_consent(owner) {
             return Ok(Some(0));
         }
@@ -383,18 +445,29 @@ impl Intake {
     }
 
     async fn release_key(&self, key: OwnerKey, owner: &Owner) -> Result<usize, IntakeError> {
-        let Some(version) = self.consent_version(key, owner).await? else { return Ok(0) };
+        let Some(version) = self.consent_version(key, owner).await? else {
+            return Ok(0);
+        };
         let partition = partition_of(key, self.log.partitions());
         let mut next = self.log.start(Topic::Quarantine, partition).await?;
         let mut released = 0;
         loop {
             let batch = self
                 .log
-                .read(Topic::Quarantine, partition, next, READ_RECORDS_MAX, READ_BYTES_MAX)
+                .read(
+                    Topic::Quarantine,
+                    partition,
+                    next,
+                    READ_RECORDS_MAX,
+                    READ_BYTES_MAX,
+                )
                 .await?;
             let Some(last) = batch.last() else { break };
             next = last.position.offset + 1;
-            let own: Vec<Record> = batch.into_iter().filter(|record| record.key == key).collect();
+            let own: Vec<Record> = batch
+                .into_iter()
+                .filter(|record| record.key == key)
+                .collect();
             let turns = self.waiting(key, &own).await?;
             if turns.is_empty() {
                 continue;
@@ -411,7 +484,9 @@ impl Intake {
         let mut turns = Vec::new();
         for opened in self.codec.open(records).await? {
             // Expired, erased, or not a turn: nothing to release. What cannot be read expires too.
-            let Ok(Opened::Turn { turn, .. }) = opened else { continue };
+            let Ok(Opened::Turn { turn, .. }) = opened else {
+                continue;
+            };
             let scope = OwnerScope::of_log_record(key);
             if self.records.decision(scope, turn.event).await?.is_none() {
                 turns.push(*turn);
@@ -432,12 +507,20 @@ impl Intake {
             loop {
                 let batch = self
                     .log
-                    .read(Topic::Quarantine, partition, next, READ_RECORDS_MAX, READ_BYTES_MAX)
+                    .read(
+                        Topic::Quarantine,
+                        partition,
+                        next,
+                        READ_RECORDS_MAX,
+                        READ_BYTES_MAX,
+                    )
                     .await?;
                 let Some(last) = batch.last() else { break };
                 next = last.position.offset + 1;
-                let unknown: Vec<Record> =
-                    batch.into_iter().filter(|record| !owners.contains_key(&record.key)).collect();
+                let unknown: Vec<Record> = batch
+                    .into_iter()
+                    .filter(|record| !owners.contains_key(&record.key))
+                    .collect();
                 for opened in self.codec.open(&unknown).await? {
                     if let Ok(Opened::Turn { turn, .. }) = opened {
                         owners.insert(self.ids().owner(&turn.owner), turn.owner);
@@ -502,3 +585,6 @@ fn not_covered(problem: &Problem) -> Rejected {
     };
     Rejected::new(code, "owner", problem.detail.clone())
 }
+
+#[cfg(test)]
+mod tests;

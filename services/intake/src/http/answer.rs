@@ -78,7 +78,8 @@ pub(super) async fn answer(
     if let Some(decision) = &decision {
         match Outcome::parse(&decision.outcome) {
             Some(Outcome::Rejected(code)) => return Err(rejected(&code)),
-            Some(Outcome::Failed(_) | Outcome::Stored | Outcome::Duplicate | Outcome::NoOp) | None => {}
+            Some(Outcome::Failed(_) | Outcome::Stored | Outcome::Duplicate | Outcome::NoOp)
+            | None => {}
         }
         fields.insert("outcome".to_owned(), json!(decision.outcome));
     }
@@ -109,9 +110,11 @@ fn rejected(code: &str) -> Problem {
             "this idempotency-key was used for another write; use a new one",
         )
         .at("idempotency-key"),
-        "not_in_review" => {
-            Problem::new(409, "not_in_review", "this was decided before, or was never in doubt")
-        }
+        "not_in_review" => Problem::new(
+            409,
+            "not_in_review",
+            "this was decided before, or was never in doubt",
+        ),
         other => Problem::new(409, other, "the write was decided and turned down"),
     }
 }
@@ -134,7 +137,9 @@ pub(super) async fn with_winner(
         .history(scope, id)
         .await
         .map_err(|error| IntakeError::from(error).into_problem())?;
-    let Some(latest) = history.last() else { return Ok(problem) };
+    let Some(latest) = history.last() else {
+        return Ok(problem);
+    };
     let standing = &latest.memory.standing;
     let winner = json!({
         "memory_id": id,

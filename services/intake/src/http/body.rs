@@ -26,7 +26,10 @@ pub(super) async fn json(body: Body) -> Result<Value, Problem> {
         Problem::new(413, "body_too_large", detail)
     })?;
     if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err(Problem::bad_request("missing_body", "the body must be JSON"));
+        return Err(Problem::bad_request(
+            "missing_body",
+            "the body must be JSON",
+        ));
     }
     parse(&bytes).map_err(Rejected::into_problem)
 }
@@ -39,14 +42,24 @@ pub(super) async fn json(body: Body) -> Result<Value, Problem> {
 pub(super) async fn events(headers: &HeaderMap, body: Body) -> Result<Events, Problem> {
     let value = json(body).await?;
     if headers.contains_key("ce-specversion") {
-        return Ok(Events { list: vec![binary_mode(headers, value)], is_batch: false });
+        return Ok(Events {
+            list: vec![binary_mode(headers, value)],
+            is_batch: false,
+        });
     }
     match value {
-        Value::Array(list) if list.is_empty() => {
-            Err(Problem::bad_request("empty_batch", "the array holds no event; send at least one"))
-        }
-        Value::Array(list) => Ok(Events { list, is_batch: true }),
-        one => Ok(Events { list: vec![one], is_batch: false }),
+        Value::Array(list) if list.is_empty() => Err(Problem::bad_request(
+            "empty_batch",
+            "the array holds no event; send at least one",
+        )),
+        Value::Array(list) => Ok(Events {
+            list,
+            is_batch: true,
+        }),
+        one => Ok(Events {
+            list: vec![one],
+            is_batch: false,
+        }),
     }
 }
 
@@ -73,12 +86,17 @@ fn binary_mode(headers: &HeaderMap, data: Value) -> Value {
 /// # Errors
 /// 400 `invalid_field` for one that is not plain text.
 pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let Some(value) = headers.get("idempotency-key") else {
+        return Ok(None);
+    };
     match value.to_str() {
         Ok(key) if !key.is_empty() && key.len() <= caps::ID_BYTES_MAX => Ok(Some(key.to_owned())),
         Ok(_) | Err(_) => Err(Problem::bad_request(
             "invalid_field",
-            format!("idempotency-key has 1 to {} visible ASCII characters", caps::ID_BYTES_MAX),
+            format!(
+                "idempotency-key has 1 to {} visible ASCII characters",
+                caps::ID_BYTES_MAX
+            ),
         )
         .at("idempotency-key")),
     }
@@ -97,7 +115,10 @@ pub(super) fn parameters(uri: &Uri, known: &[&str]) -> Result<BTreeMap<String, S
     for (name, value) in pairs {
         if !known.contains(&name.as_str()) {
             let shown: String = name.chars().take(40).collect();
-            let detail = format!("not a parameter of this call; it takes {}", known.join(", "));
+            let detail = format!(
+                "not a parameter of this call; it takes {}",
+                known.join(", ")
+            );
             return Err(Problem::bad_request("unknown_parameter", detail).at(shown));
         }
         if found.insert(name.clone(), value).is_some() {

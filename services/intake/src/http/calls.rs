@@ -30,12 +30,7 @@ struct Call {
     wait: Wait,
 }
 
-fn begin(
-    shared: &Shared,
-    headers: &HeaderMap,
-    uri: &Uri,
-    wait: Wait,
-) -> Result<Call, Problem> {
+fn begin(shared: &Shared, headers: &HeaderMap, uri: &Uri, wait: Wait) -> Result<Call, Problem> {
     let caller = shared.callers.resolve(headers)?;
     let parameters = body::parameters(uri, &["wait"])?;
     Ok(Call {
@@ -51,7 +46,11 @@ impl Call {
     }
 
     fn order<'a>(&'a self, owner: &'a Owner) -> Order<'a> {
-        Order { caller: &self.caller, owner, key: self.key.as_deref() }
+        Order {
+            caller: &self.caller,
+            owner,
+            key: self.key.as_deref(),
+        }
     }
 }
 
@@ -69,7 +68,9 @@ fn owner_of(caller: &Caller, text: Option<&str>) -> Result<Owner, Problem> {
 
 async fn finish(shared: &Shared, call: &Call, ordered: Result<Ordered, IntakeError>) -> Reply {
     let ordered = ordered.map_err(IntakeError::into_problem)?;
-    Ok(accepted(answer(&shared.intake, &ordered, call.wait).await?.fields))
+    Ok(accepted(
+        answer(&shared.intake, &ordered, call.wait).await?.fields,
+    ))
 }
 
 pub(super) async fn events(
@@ -171,7 +172,10 @@ pub(super) async fn forget(
     let ask: Forget = read(body::json(body).await?)?;
     let owner = call.owner(ask.owner.as_deref())?;
     let order = call.order(&owner);
-    let ordered = shared.intake.forget(&order, &ask.targets(), ask.mode, &ask.reason).await;
+    let ordered = shared
+        .intake
+        .forget(&order, &ask.targets(), ask.mode, &ask.reason)
+        .await;
     finish(&shared, &call, ordered).await
 }
 
@@ -193,10 +197,16 @@ pub(super) async fn forget_user(
         wait: Wait::read(&parameters, Wait::No)?,
     };
     let owner = call.owner(Some(&id))?;
-    let targets = Targets { all: Some(true), ..Targets::default() };
+    let targets = Targets {
+        all: Some(true),
+        ..Targets::default()
+    };
     let reason = Text::from(reason.as_str());
     let order = call.order(&owner);
-    let ordered = shared.intake.forget(&order, &targets, ForgetMode::Erase, &reason).await;
+    let ordered = shared
+        .intake
+        .forget(&order, &targets, ForgetMode::Erase, &reason)
+        .await;
     finish(&shared, &call, ordered).await
 }
 
@@ -209,7 +219,10 @@ pub(super) async fn restore(
     let call = begin(&shared, &headers, &uri, Wait::No)?;
     let ask: Restore = read(body::json(body).await?)?;
     let owner = call.owner(ask.owner.as_deref())?;
-    let ordered = shared.intake.restore(&call.order(&owner), &ask.memory_ids).await;
+    let ordered = shared
+        .intake
+        .restore(&call.order(&owner), &ask.memory_ids)
+        .await;
     finish(&shared, &call, ordered).await
 }
 
@@ -223,8 +236,10 @@ pub(super) async fn restrict(
     let ask: Restrict = read(body::json(body).await?)?;
     let owner = call.owner(ask.owner.as_deref())?;
     let order = call.order(&owner);
-    let ordered =
-        shared.intake.forget(&order, &ask.targets(), ForgetMode::Restrict, &ask.reason).await;
+    let ordered = shared
+        .intake
+        .forget(&order, &ask.targets(), ForgetMode::Restrict, &ask.reason)
+        .await;
     finish(&shared, &call, ordered).await
 }
 
@@ -237,7 +252,10 @@ pub(super) async fn unrestrict(
     let call = begin(&shared, &headers, &uri, Wait::No)?;
     let ask: Restrict = read(body::json(body).await?)?;
     let owner = call.owner(ask.owner.as_deref())?;
-    let ordered = shared.intake.unrestrict(&call.order(&owner), &ask.targets()).await;
+    let ordered = shared
+        .intake
+        .unrestrict(&call.order(&owner), &ask.targets())
+        .await;
     finish(&shared, &call, ordered).await
 }
 
@@ -259,18 +277,17 @@ pub(super) async fn change_consent(
         .map_err(IntakeError::into_problem)?;
     let mut answer = answer(&shared.intake, &ordered, call.wait).await?;
     if answer.decision.is_some() {
-        let released =
-            shared.intake.release(&owner).await.map_err(IntakeError::into_problem)?;
+        let released = shared
+            .intake
+            .release(&owner)
+            .await
+            .map_err(IntakeError::into_problem)?;
         answer.fields.insert("released".to_owned(), json!(released));
     }
     Ok(accepted(answer.fields))
 }
 
-pub(super) async fn consents(
-    State(shared): State<Shared>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Reply {
+pub(super) async fn consents(State(shared): State<Shared>, uri: Uri, headers: HeaderMap) -> Reply {
     let caller = shared.callers.resolve(&headers)?;
     let parameters = body::parameters(&uri, &["owner"])?;
     let owner = owner_of(&caller, parameters.get("owner").map(String::as_str))?;
@@ -282,7 +299,9 @@ pub(super) async fn consents(
         .await
         .map_err(|error| IntakeError::from(error).into_problem())?;
     let now = shared.intake.now();
-    let is_granted = view.as_ref().is_some_and(|view| granted_version(view, now).is_some());
+    let is_granted = view
+        .as_ref()
+        .is_some_and(|view| granted_version(view, now).is_some());
     let list: Vec<Value> = view
         .map(|view| view.consents)
         .unwrap_or_default()
