@@ -1,6 +1,22 @@
-//! The binary's parts: what is configured, what is asked, what is logged.
+//! The binary's parts.
+//!
+//! - [`cli`], [`config`]: what is asked, what is configured
+//! - [`node`], [`generations`], [`services`]: one data folder opened, and what runs over it
+//! - [`commands`]: what each command does; [`failure`]: how it fails
+//! - [`audit_http`], [`operations`]: calls that no service has of its own
+//! - [`eval`]: evaluation sets
+//! - [`telemetry`], [`decay_curve`]
 
+pub mod audit_http;
 pub mod cli;
+pub mod commands;
 pub mod config;
 pub mod decay_curve;
+pub mod eval;
+pub mod failure;
+pub mod generations;
+pub mod node;
+pub mod operations;
+mod query_reader;
+pub mod services;
 pub mod telemetry;

@@ -1,1 +1,63 @@
-fn main() {}
+//! The binary: read what is asked and configured, run it, say how it ended.
+
+use std::process::ExitCode;
+
+use anamnesis::cli::{Cli, Command, Exit, ParkedCommand};
+use anamnesis::commands;
+use anamnesis::config::Config;
+use anamnesis::decay_curve;
+use anamnesis::failure::Failure;
+use anamnesis::telemetry;
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            eprintln!("anamnesis: {failure}");
+            failure.exit().into()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<Exit, Failure> {
+    if let Command::DecayCurve(args) = &cli.command {
+        let table = match (args.kind, args.lambda) {
+            (Some(kind), _) => decay_curve::of_kind(kind),
+            (None, Some(rate)) => decay_curve::of_rate(rate),
+            (None, None) => return Err(Failure::wrong_use("give --kind or --lambda")),
+        };
+        print!("{table}");
+        return Ok(Exit::Fine);
+    }
+    let config = Config::load(cli.config.as_deref(), &cli.command.flags())?;
+    if let Command::Config(_) = &cli.command {
+        print!("{}", config.to_masked_toml().map_err(Failure::wrong_use)?);
+        return Ok(Exit::Fine);
+    }
+    telemetry::init(&config.telemetry, config.profile).map_err(Failure::wrong_use)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::unreachable(format!("cannot start the runtime: {error}")))?;
+    runtime.block_on(dispatch(cli.command, config))
+}
+
+async fn dispatch(command: Command, config: Config) -> Result<Exit, Failure> {
+    match command {
+        Command::Demo => commands::demo::run().await,
+        Command::Serve(_) => commands::serve::run(config).await,
+        Command::Import(args) => commands::import::run(config, args).await,
+        Command::Export(args) => commands::export::run(config, args).await,
+        Command::Audit(command) => commands::audit::run(config, command).await,
+        Command::Rebuild(args) => commands::rebuild::run(config, args).await,
+        Command::Eval(args) => commands::eval::run(config, args).await,
+        Command::Forget(args) => commands::forget::run(config, args).await,
+        Command::Parked(ParkedCommand::List(args)) => commands::parked::list(config, args).await,
+        Command::Parked(ParkedCommand::Retry(args)) => commands::parked::retry(config, args).await,
+        Command::HealthCheck(args) => commands::health_check::run(config, args).await,
+        // Answered before a runtime was needed.
+        Command::Config(_) | Command::DecayCurve(_) => Ok(Exit::Fine),
+    }
+}

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use anamnesis_adapters::graph::SqliteGraph;
 use anamnesis_adapters::onnx_embedder::OnnxEmbedder;
 use anamnesis_adapters::records::SqliteRecords;
-use anamnesis_adapters::sqlite_keyring::{MasterKey, SqliteKeyring};
+use anamnesis_adapters::master_key::{MasterKey, MasterKeyError};
+use anamnesis_adapters::sqlite_keyring::SqliteKeyring;
 use anamnesis_adapters::sqlite_log::SqliteLog;
 use anamnesis_adapters::text::TantivyText;
 use anamnesis_adapters::vectors::SqliteVectors;
@@ -32,6 +33,8 @@ pub enum NodeError {
     Log(#[from] LogError),
     #[error(transparent)]
     Keyring(#[from] KeyringError),
+    #[error(transparent)]
+    MasterKey(#[from] MasterKeyError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -76,45 +79,58 @@ impl Node {
     /// # Errors
     /// As [`Node::open`].
     pub async fn open_with(config: Config, clock: Arc<dyn Clock>) -> Result<Self, NodeError> {
+        Self::open_with_next(config, clock, &[]).await
+    }
+
+    /// Opens an empty next generation of these stores in place of the one in use, for a rebuild: what
+    /// is damaged, or of another model, is not opened.
+    ///
+    /// # Errors
+    /// As [`Node::open`].
+    pub async fn open_with_next(
+        config: Config,
+        clock: Arc<dyn Clock>,
+        next: &[Store],
+    ) -> Result<Self, NodeError> {
         let dir = config.data_dir.clone();
         create_dir(&dir)?;
         let LogConfig::Sqlite { partitions } = config.log;
         let log: Log =
-            Arc::new(SqliteLog::open(&dir, clock.clone(), partitions, codec::encode_identity)?);
+            Arc::new(SqliteLog::open(&dir, clock.clone(), partitions, codec::identity_payload)?);
         let codec = Codec::new(open_keyring(&config)?);
         let embed = open_embedder(&config)?;
         let log_id = log.identity(Topic::Memories, 0).await?.log_id;
         let feed = Feed { log_id, partitions: log.partitions() };
         let generations = Generations::open(&dir.join("stores"))?;
+        let folder = |store: Store| {
+            if next.contains(&store) {
+                generations.next_folder(store)
+            } else {
+                Ok(generations.folder(store))
+            }
+        };
         let stores = Stores {
-            records: Arc::new(SqliteRecords::open(&generations.folder(Store::Records), feed)?),
-            text: Arc::new(TantivyText::open(&generations.folder(Store::Text), feed)?),
+            records: Arc::new(SqliteRecords::open(&folder(Store::Records)?, feed)?),
+            text: Arc::new(TantivyText::open(&folder(Store::Text)?, feed)?),
             vectors: Arc::new(SqliteVectors::open(
-                &generations.folder(Store::Vectors),
+                &folder(Store::Vectors)?,
                 feed,
                 embed.identity().clone(),
             )?),
-            graph: Arc::new(SqliteGraph::open(&generations.folder(Store::Graph), feed)?),
+            graph: Arc::new(SqliteGraph::open(&folder(Store::Graph)?, feed)?),
         };
         let snapshots: Snaps = Arc::new(FileSnapshots::new(dir.join("stores").join("snapshots")));
         Ok(Self { config, log, codec, stores, embed, clock, snapshots, generations, feed })
     }
 
-    /// Opens one store of another generation, for a rebuild.
-    ///
-    /// # Errors
-    /// As the store's own opening.
-    pub fn open_store(&self, store: Store, folder: &Path) -> Result<Arc<dyn Projection>, StoreError> {
-        Ok(match store {
-            Store::Records => Arc::new(SqliteRecords::open(folder, self.feed)?),
-            Store::Text => Arc::new(TantivyText::open(folder, self.feed)?),
-            Store::Vectors => Arc::new(SqliteVectors::open(
-                folder,
-                self.feed,
-                self.embed.identity().clone(),
-            )?),
-            Store::Graph => Arc::new(SqliteGraph::open(folder, self.feed)?),
-        })
+    /// One of the four stores.
+    pub fn projection(&self, store: Store) -> Arc<dyn Projection> {
+        match store {
+            Store::Records => self.stores.records.clone(),
+            Store::Text => self.stores.text.clone(),
+            Store::Vectors => self.stores.vectors.clone(),
+            Store::Graph => self.stores.graph.clone(),
+        }
     }
 }
 
@@ -136,7 +152,7 @@ fn open_keyring(config: &Config) -> Result<Keys, NodeError> {
             MasterKey::from_file_or_new(&file)?
         }
     };
-    Ok(Arc::new(SqliteKeyring::open(&path, master)?))
+    Ok(Arc::new(SqliteKeyring::open(&path, &master)?))
 }
 
 fn open_embedder(config: &Config) -> Result<Embed, NodeError> {
@@ -146,4 +162,15 @@ fn open_embedder(config: &Config) -> Result<Embed, NodeError> {
             Arc::new(OnnxEmbedder::load(dir, runtime.as_deref(), *threads as usize)?)
         }
     })
+}
+
+impl Node {
+    /// Decides again what was decided, for `audit verify`.
+    pub fn redecide(&self) -> anamnesis_audit::verify::Redecide {
+        let rules = self.rules();
+        let ids = self.codec.keys().id_key().clone();
+        Arc::new(move |state, input, now| {
+            anamnesis_validity_manager::decide::decide(state, input, now, &ids, &rules)
+        })
+    }
 }

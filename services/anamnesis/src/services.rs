@@ -18,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{ConsentDefault, Episodes};
 use crate::node::{Node, NodeError};
 use crate::query_reader::LexiconReader;
-use crate::sealer::CodecSealer;
 
 /// Tries of a stage that fails while it is driven to the tail, before the failure is told.
 const DRIVE_FAILURES_MAX: u32 = 20;
@@ -34,9 +33,9 @@ impl Node {
     /// The three stages that turn turns into memories, in the order of the flow.
     pub fn stages(&self) -> Vec<Arc<dyn Stage>> {
         let episodes = match self.config.extraction.episodes {
-            Episodes::All => anamnesis_extractor::extract::Episodes::All,
-            Episodes::UserOnly => anamnesis_extractor::extract::Episodes::UserOnly,
-            Episodes::Off => anamnesis_extractor::extract::Episodes::Off,
+            Episodes::All => anamnesis_extractor::Episodes::All,
+            Episodes::UserOnly => anamnesis_extractor::Episodes::UserOnly,
+            Episodes::Off => anamnesis_extractor::Episodes::Off,
         };
         vec![
             Arc::new(Extractor {
@@ -119,15 +118,15 @@ impl Node {
             stores: self.stores.clone(),
             embed: self.embed.clone(),
             log: self.log.clone(),
-            sealer: Arc::new(CodecSealer(self.codec.clone())),
+            sealer: Arc::new(self.codec.clone()),
             ids: self.codec.keys().id_key().clone(),
             clock: self.clock.clone(),
             reader: Arc::new(LexiconReader),
             settings: RecallSettings {
-                text_deadline_ms: config.text_deadline.as_millis(),
-                vector_deadline_ms: config.vector_deadline.as_millis(),
-                graph_deadline_ms: config.graph_deadline.as_millis(),
-                wait_for_seconds: config.wait_for.as_millis().div_ceil(1000),
+                text_deadline_ms: config.text_deadline.duration().as_millis() as u64,
+                vector_deadline_ms: config.vector_deadline.duration().as_millis() as u64,
+                graph_deadline_ms: config.graph_deadline.duration().as_millis() as u64,
+                wait_for_seconds: config.wait_for.duration().as_secs().max(1),
                 floor: config.floor.share(),
                 is_consent_required: self.config.consent.default == ConsentDefault::Required,
                 zone_minutes: self.config.zone.minutes(),
@@ -145,10 +144,10 @@ impl Node {
             clock: self.clock.clone(),
             settings: ForgetSettings {
                 capacity_per_owner: config.capacity_per_owner as usize,
-                accesses_kept: config.accesses_kept.as_duration(),
-                inbox_kept: config.inbox_kept.as_duration(),
-                quarantine_kept: config.quarantine_kept.as_duration(),
-                every: config.every.as_duration(),
+                accesses_kept: config.accesses_kept.duration(),
+                inbox_kept: config.inbox_kept.duration(),
+                quarantine_kept: config.quarantine_kept.duration(),
+                every: config.every.duration(),
             },
         }
     }

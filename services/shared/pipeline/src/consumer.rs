@@ -81,7 +81,7 @@ pub trait Stage: Send + Sync {
 
 /// A stage that has begun. Dropped at any error; what it knows is in the log or a store.
 #[async_trait]
-pub trait Running: Send {
+pub trait Running: Send + Sync {
     /// What to read next: the first offset of each input that is not answered.
     fn positions(&self) -> Vec<(Topic, u64)>;
 

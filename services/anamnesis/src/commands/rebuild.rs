@@ -1,0 +1,85 @@
+//! `rebuild`: a new generation of a store from the log, compared with the fold, then switched.
+
+use std::sync::Arc;
+
+use anamnesis_audit::diff::diff;
+use anamnesis_domain::input::Topic;
+use anamnesis_pipeline::clock::SystemClock;
+use anamnesis_pipeline::consumer::Stage;
+use anamnesis_pipeline::stores::{Projection, Store};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::cli::{Exit, RebuildArgs, RebuildStore};
+use crate::commands::audit::diff_text;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::node::Node;
+
+/// # Errors
+/// When the folder is in use, or the new generation does not equal the fold: the old one then stays.
+pub async fn run(config: Config, args: RebuildArgs) -> Result<Exit, Failure> {
+    let stores = match args.store {
+        RebuildStore::Records => vec![Store::Records],
+        RebuildStore::Text => vec![Store::Text],
+        RebuildStore::Vectors => vec![Store::Vectors],
+        RebuildStore::Graph => vec![Store::Graph],
+        RebuildStore::All => Store::ALL.to_vec(),
+    };
+    let node = Node::open_with_next(config, Arc::new(SystemClock), &stores).await?;
+    for store in stores {
+        rebuild(&node, store).await?;
+        println!("{store}: rebuilt from the log, equal to the fold, switched");
+    }
+    Ok(Exit::Fine)
+}
+
+/// Fills the next generation of one store, which the node has opened, and switches to it.
+///
+/// # Errors
+/// As [`run`].
+pub async fn rebuild(node: &Node, store: Store) -> Result<(), Failure> {
+    let fresh = node.projection(store);
+    fill(node, &fresh).await?;
+    let found =
+        diff(&*node.log, &node.codec, std::slice::from_ref(&fresh), node.embed.identity()).await?;
+    if !found.is_clean() {
+        return Err(Failure::does_not_hold(format!(
+            "{store}: the new generation does not equal the fold; the old one stays in use\n{}",
+            diff_text(&found)
+        )));
+    }
+    node.generations.switch(store).map_err(Failure::unreachable)
+}
+
+/// Replays the log into a store, with a progress bar.
+async fn fill(node: &Node, store: &Arc<dyn Projection>) -> Result<(), Failure> {
+    let mut total = 0;
+    for partition in 0..node.log.partitions() {
+        total += node.log.end(Topic::Memories, partition).await?;
+    }
+    let bar = ProgressBar::new(total);
+    if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:40}] {pos}/{len} {eta}") {
+        bar.set_style(style);
+    }
+    bar.set_message(format!("rebuilding {}", store.store()));
+    let stage: Arc<dyn Stage> = Arc::new(node.indexer(vec![store.clone()]));
+    let stages = [stage];
+    let replay = node.drive(&stages);
+    tokio::pin!(replay);
+    loop {
+        tokio::select! {
+            done = &mut replay => {
+                done?;
+                bar.finish_and_clear();
+                return Ok(());
+            }
+            () = tokio::time::sleep(std::time::Duration::from_millis(200)) => {
+                let mut done = 0;
+                for partition in 0..node.log.partitions() {
+                    done += store.checkpoint(partition).await?.map_or(0, |c| c.next);
+                }
+                bar.set_position(done);
+            }
+        }
+    }
+}
