@@ -1,25 +1,21 @@
 //! From what a caller wants done to a command record on the log.
 
-use anamnesis_domain::attribute::Attributes;
-use anamnesis_domain::ids::{ErasureId, EventTag, Hash, MemoryId, OwnerKey};
-use anamnesis_domain::input::{
-    Command, CommandRecord, Consent, Position, Target, Task, TaskStatus, Topic,
-};
-use anamnesis_domain::memory::{
-    Claim, Entity, EntityKind, Intent, Kind, Permille, Polarity, Role, Source,
-};
-use anamnesis_domain::owner::{Owner, OwnerScope, Subject};
-use anamnesis_domain::state::OwnerState;
+mod claim;
+mod order;
+mod target;
+
+use anamnesis_domain::ids::{ErasureId, EventTag, MemoryId};
+use anamnesis_domain::input::{Command, Consent, Position, Task, TaskStatus};
+use anamnesis_domain::memory::{Intent, Kind};
+use anamnesis_domain::owner::{Owner, OwnerScope};
 use anamnesis_domain::text::{Text, normalise};
 use anamnesis_domain::time::{Interval, Timestamp};
 use anamnesis_pipeline::caller::{Caller, CallerRole};
-use anamnesis_pipeline::codec::{Clear, Opened, read_clear};
-use anamnesis_pipeline::log::{Record, partition_of};
 use anamnesis_pipeline::problem::Problem;
 use serde_json::Value;
 
+use self::target::check_ids;
 use crate::caps;
-use crate::metrics;
 use crate::request::{
     ConsentChange, Correct, ForgetMode, Remember, Retract, ReviewDecision, Targets, TaskChange,
     Withdraw, ttl_millis,
@@ -28,9 +24,6 @@ use crate::service::{Intake, IntakeError};
 
 /// Source of commands whose caller names none.
 pub const API_SOURCE: &str = "api";
-
-/// How far back a repeated command is looked for when it is not decided yet.
-const IN_FLIGHT_RECORDS: u64 = 500;
 
 /// Who asks, about whom, and under which id.
 #[derive(Clone, Debug)]
@@ -63,16 +56,6 @@ fn missing(field: &str, detail: impl Into<String>) -> IntakeError {
     Problem::bad_request("missing_field", detail)
         .at(field)
         .into()
-}
-
-/// What every command of one call shares.
-struct Envelope {
-    scope: OwnerScope,
-    key: OwnerKey,
-    source: String,
-    event_id: String,
-    event: EventTag,
-    at: Timestamp,
 }
 
 impl Intake {
@@ -435,350 +418,6 @@ impl Intake {
         order.caller.require(CallerRole::Reviewer)?;
         order.caller.scope(order.owner, self.ids())
     }
-
-    async fn plain(
-        &self,
-        order: &Order<'_>,
-        scope: OwnerScope,
-        build: impl Fn(Timestamp) -> Command,
-    ) -> Result<Ordered, IntakeError> {
-        let envelope = self.envelope(order, scope, API_SOURCE)?;
-        let position = self.order(order, &envelope, build).await?;
-        Ok(Ordered {
-            scope,
-            event: envelope.event,
-            position,
-            memory_id: None,
-            erasure: None,
-        })
-    }
-
-    fn envelope(
-        &self,
-        order: &Order<'_>,
-        scope: OwnerScope,
-        source: &str,
-    ) -> Result<Envelope, IntakeError> {
-        if source.is_empty() || source.len() > caps::ID_BYTES_MAX {
-            return Err(invalid("source", "a name of at most 1024 bytes"));
-        }
-        let event_id = match order.key {
-            Some(key) if key.is_empty() || key.len() > caps::ID_BYTES_MAX => {
-                return Err(invalid("idempotency-key", "1 to 1024 bytes"));
-            }
-            Some(key) => key.to_owned(),
-            None => random_id()?,
-        };
-        let key = scope.key();
-        Ok(Envelope {
-            scope,
-            key,
-            event: self.ids().event(key, source, &event_id, ""),
-            source: source.to_owned(),
-            event_id,
-            at: self.now(),
-        })
-    }
-
-    /// Appends the command, unless the same one under the same id is there already.
-    async fn order(
-        &self,
-        order: &Order<'_>,
-        envelope: &Envelope,
-        build: impl Fn(Timestamp) -> Command,
-    ) -> Result<Position, IntakeError> {
-        if order.key.is_some()
-            && let Some(position) = self.earlier(envelope, &build).await?
-        {
-            return Ok(position);
-        }
-        let command = build(envelope.at);
-        let code = command.code();
-        let record = CommandRecord {
-            owner: order.owner.clone(),
-            event: envelope.event,
-            source_tag: self.ids().source(envelope.key, &envelope.source),
-            source: envelope.source.clone(),
-            event_id: envelope.event_id.clone(),
-            actor: order.caller.name.clone(),
-            at: envelope.at,
-            zone_minutes: 0,
-            command,
-        };
-        let sealed = self.codec.seal_commands(&[record]).await?;
-        let positions = self.append(Topic::Commands, sealed).await?;
-        metrics::command(code);
-        Ok(positions[0])
-    }
-
-    /// The command that was given under this id before: the same one answers again; another one is a
-    /// conflict.
-    async fn earlier(
-        &self,
-        envelope: &Envelope,
-        build: impl Fn(Timestamp) -> Command,
-    ) -> Result<Option<Position>, IntakeError> {
-        let conflict = || {
-            let detail = "this idempotency-key was used for another write; use a new one";
-            IntakeError::from(Problem::new(409, "id_reused", detail).at("idempotency-key"))
-        };
-        let record = match self
-            .records
-            .decision(envelope.scope, envelope.event)
-            .await?
-        {
-            Some(decision) if decision.cause.topic != Topic::Commands => return Err(conflict()),
-            Some(decision) => {
-                let Position {
-                    topic,
-                    partition,
-                    offset,
-                } = decision.cause;
-                self.log
-                    .read_at(topic, partition, &[offset])
-                    .await?
-                    .into_iter()
-                    .next()
-            }
-            None => self.in_flight(envelope).await?,
-        };
-        let Some(record) = record else {
-            return Ok(None);
-        };
-        let position = record.position;
-        match self.codec.open(&[record]).await?.into_iter().next() {
-            Some(Ok(Opened::Command { command, .. })) if command.command == build(command.at) => {
-                Ok(Some(position))
-            }
-            // Erased meanwhile: what it said cannot be compared, and it is not done again.
-            Some(Ok(Opened::Erased { .. })) => Ok(Some(position)),
-            Some(_) | None => Err(conflict()),
-        }
-    }
-
-    /// The first record of this event among the newest commands, which may not be decided yet. An
-    /// older one that this misses is caught by the manager, where the first wins.
-    async fn in_flight(&self, envelope: &Envelope) -> Result<Option<Record>, IntakeError> {
-        let partition = partition_of(envelope.key, self.log.partitions());
-        let end = self.log.end(Topic::Commands, partition).await?;
-        let start = self.log.start(Topic::Commands, partition).await?;
-        let mut next = end.saturating_sub(IN_FLIGHT_RECORDS).max(start);
-        while next < end {
-            let batch = self
-                .log
-                .read(
-                    Topic::Commands,
-                    partition,
-                    next,
-                    IN_FLIGHT_RECORDS as usize,
-                    8 << 20,
-                )
-                .await?;
-            let Some(last) = batch.last() else { break };
-            next = last.position.offset + 1;
-            let own = batch.into_iter().find(|record| {
-                let is_it = matches!(
-                    read_clear(&record.payload),
-                    Ok(Clear::Input { event, .. }) if event == envelope.event
-                );
-                record.key == envelope.key && is_it
-            });
-            if own.is_some() {
-                return Ok(own);
-            }
-        }
-        Ok(None)
-    }
-
-    async fn check_consent(
-        &self,
-        owner: &Owner,
-        scope: OwnerScope,
-        kind: Kind,
-    ) -> Result<(), IntakeError> {
-        if !self.settings.consent_required || !OwnerState::needs_consent(owner) {
-            return Ok(());
-        }
-        let view = self.records.owner(scope).await?;
-        let sensitivity = Attributes::shipped().kind(kind).sensitivity;
-        let now = self.now();
-        let covered = view.is_some_and(|view| {
-            view.consents.iter().any(|held| {
-                held.recorded_to.is_none() && held.consent.covers(kind, sensitivity, now)
-            })
-        });
-        if covered {
-            return Ok(());
-        }
-        let detail = format!(
-            "the owner has not agreed to memories of this kind ({kind}, sensitivity L{sensitivity}); \
-             grant it with POST /v1/consents"
-        );
-        Err(Problem::new(403, "consent_required", detail).into())
-    }
-
-    /// The claim of an explicit write. Its time is set when the command is built.
-    fn claim(&self, envelope: &Envelope, ask: &Remember) -> Result<Claim, IntakeError> {
-        if ask.text.expose().trim().is_empty() {
-            return Err(missing("text", "text is required"));
-        }
-        if ask.text.expose().len() > caps::TEXT_BYTES_MAX {
-            let detail = format!("the text has more than {} bytes", caps::TEXT_BYTES_MAX);
-            return Err(Problem::new(413, "text_too_long", detail).at("text").into());
-        }
-        let names = [
-            ("attribute", &ask.attribute),
-            ("value", &ask.value),
-            ("subject", &ask.subject),
-            ("namespace", &ask.namespace),
-            ("key", &ask.key),
-        ];
-        for (name, value) in names {
-            if value
-                .as_ref()
-                .is_some_and(|v| v.is_empty() || v.len() > caps::ID_BYTES_MAX)
-            {
-                return Err(invalid(name, "1 to 1024 bytes"));
-            }
-        }
-        if ask.namespace.is_some() != ask.key.is_some() {
-            return Err(invalid("key", "namespace and key go together"));
-        }
-        crate::normalise::check_tags(&ask.context_tags)
-            .map_err(crate::message::Rejected::into_problem)?;
-        if ask.ttl.is_some() && ask.valid_to.is_some() {
-            return Err(invalid("ttl", "give ttl or valid_to, not both"));
-        }
-        ask.ttl.as_deref().map(ttl_millis).transpose()?;
-        let valid_from = ask.valid_from.unwrap_or(envelope.at);
-        if Interval::new(valid_from, ask.valid_to).is_err() {
-            return Err(invalid("valid_to", "the statement ends before it starts"));
-        }
-        let table = Attributes::shipped();
-        let of_attribute = ask
-            .attribute
-            .as_deref()
-            .and_then(|name| table.attribute(name));
-        let kind = ask
-            .kind
-            .or(of_attribute.map(|rule| rule.kind))
-            .unwrap_or(Kind::Fact);
-        let text = self.redact_text(envelope.key, &ask.text);
-        let value = ask.value.as_deref().map(|value| {
-            let clean = self.redact_text(envelope.key, &Text::from(value));
-            // A placeholder is kept letter by letter.
-            if clean.expose() == value {
-                normalise(value)
-            } else {
-                clean.into_exposed()
-            }
-        });
-        let entities = match (&ask.attribute, &value) {
-            (Some(_), Some(value)) => entity(kind, value).into_iter().collect(),
-            (_, _) => Vec::new(),
-        };
-        let is_chinese = text
-            .expose()
-            .chars()
-            .any(|c| ('\u{4e00}'..='\u{9fff}').contains(&c));
-        Ok(Claim {
-            subject: ask
-                .subject
-                .as_deref()
-                .map_or(Subject::Self_, Subject::parse),
-            kind,
-            text,
-            attribute: ask.attribute.clone(),
-            value,
-            quantity: None,
-            schedule: None,
-            polarity: ask.polarity.unwrap_or(Polarity::Positive),
-            intent: Intent::Assert,
-            quote: None,
-            entities,
-            valid_from,
-            valid_to: ask.valid_to,
-            importance: ask.importance.unwrap_or(Permille::ONE),
-            confidence: Role::User.authority(),
-            explicit: true,
-            namespace: ask.namespace.clone(),
-            key: ask.key.clone(),
-            context_tags: ask.context_tags.clone(),
-            language: if is_chinese { "zh" } else { "en" }.to_owned(),
-            source: Source {
-                event: envelope.event,
-                source_tag: self.ids().source(envelope.key, &envelope.source),
-                source: envelope.source.clone(),
-                event_id: envelope.event_id.clone(),
-                conversation_id: None,
-                turn_id: None,
-                message_id: None,
-                role: Role::User,
-                speaker: None,
-                at: envelope.at,
-                zone_minutes: 0,
-                extractor: "api".to_owned(),
-                model: None,
-                prompt_version: None,
-            },
-        })
-    }
-
-    /// Exactly one way to say what is meant.
-    async fn target(&self, scope: OwnerScope, targets: &Targets) -> Result<Target, IntakeError> {
-        let key = scope.key();
-        let all = targets.all.unwrap_or(false);
-        match (&targets.memory_ids, &targets.message, &targets.source, all) {
-            (Some(ids), None, None, false) => {
-                check_ids(ids)?;
-                Ok(Target::Memories(ids.clone()))
-            }
-            (None, Some(message), source, false) => {
-                self.message_target(scope, message, source.as_deref()).await
-            }
-            (None, None, Some(source), false) => Ok(Target::Source(self.ids().source(key, source))),
-            (None, None, None, true) => Ok(Target::Owner),
-            (None, None, None, false) => Err(missing(
-                "memory_ids",
-                "say what: memory_ids, source, message (with its source), or all: true",
-            )),
-            (_, _, _, _) => Err(invalid(
-                "memory_ids",
-                "give only one of memory_ids, source, message (with its source), or all: true",
-            )),
-        }
-    }
-
-    /// A message is named by its token, or by its event id (`event` or `event#message`) and source.
-    async fn message_target(
-        &self,
-        scope: OwnerScope,
-        message: &str,
-        source: Option<&str>,
-    ) -> Result<Target, IntakeError> {
-        if let Ok(event) = message.parse::<EventTag>() {
-            return Ok(Target::Message(event));
-        }
-        let source = source.unwrap_or(API_SOURCE);
-        let whole = self.ids().event(scope.key(), source, message, "");
-        let Some((event_id, part)) = message.rsplit_once('#') else {
-            return Ok(Target::Message(whole));
-        };
-        // An event id may hold a mark of its own; what was decided tells which is meant.
-        let split = self.ids().event(scope.key(), source, event_id, part);
-        let is_whole = self.records.decision(scope, whole).await?.is_some();
-        Ok(Target::Message(if is_whole { whole } else { split }))
-    }
-}
-
-fn check_ids(ids: &[MemoryId]) -> Result<(), IntakeError> {
-    if ids.is_empty() || ids.len() > caps::MEMORY_IDS_MAX {
-        return Err(invalid(
-            "memory_ids",
-            format!("1 to {} ids", caps::MEMORY_IDS_MAX),
-        ));
-    }
-    Ok(())
 }
 
 /// All of a task's state travels in one record.
@@ -823,34 +462,4 @@ fn sensitivity(value: Option<&Value>) -> Result<u8, IntakeError> {
         Some(level @ 1..=4) => Ok(level as u8),
         Some(_) | None => Err(invalid("max_sensitivity", "1 to 4, or L1 to L4")),
     }
-}
-
-/// What the value names, when the kind says so.
-fn entity(kind: Kind, value: &str) -> Option<Entity> {
-    let kind = match kind {
-        Kind::Allergy => EntityKind::Allergen,
-        Kind::Medication => EntityKind::Drug,
-        Kind::Condition => EntityKind::Disease,
-        Kind::Measurement => EntityKind::Test,
-        Kind::Contraindication
-        | Kind::Procedure
-        | Kind::Preference
-        | Kind::Event
-        | Kind::Constraint
-        | Kind::Fact
-        | Kind::Policy
-        | Kind::Lesson
-        | Kind::Episode => return None,
-    };
-    Some(Entity {
-        kind,
-        name: Text::new(value),
-    })
-}
-
-fn random_id() -> Result<String, IntakeError> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|_| IntakeError::NoRandomness)?;
-    let hex = Hash::of(&bytes).to_string();
-    Ok(format!("c-{}", &hex[..32]))
 }

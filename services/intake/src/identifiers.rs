@@ -4,6 +4,7 @@
 //! has (e-mail, mobile phones, keys), or a label in front of the number. A number that is labelled as
 //! an order, a report or the like is kept unless its own checksum says otherwise.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -22,11 +23,11 @@ pub(crate) struct Identifier {
 pub(crate) fn find(text: &str) -> Vec<Identifier> {
     let mut finder = Finder {
         text,
-        taken: Vec::new(),
+        taken: BTreeMap::new(),
         found: Vec::new(),
     };
     for placeholder in PLACEHOLDER.find_iter(text) {
-        finder.taken.push(placeholder.range());
+        finder.reserve(&placeholder.range());
     }
     secrets(&mut finder);
     net(&mut finder);
@@ -200,7 +201,8 @@ pattern!(PERSONAL, r"(?i)卡|电话|手机|card|phone|mobile");
 
 struct Finder<'a> {
     text: &'a str,
-    taken: Vec<Range<usize>>,
+    /// Spans that are spoken for: end by start, without overlaps.
+    taken: BTreeMap<usize, usize>,
     found: Vec<Identifier>,
 }
 
@@ -232,13 +234,21 @@ impl<'a> Finder<'a> {
         }
     }
 
-    fn take(&mut self, kind: &'static str, value: regex::Match<'a>) -> bool {
-        let range = value.range();
-        let is_taken = |taken: &Range<usize>| taken.start < range.end && range.start < taken.end;
-        if range.is_empty() || self.taken.iter().any(is_taken) {
+    /// False when the span is empty or touches what is spoken for.
+    fn reserve(&mut self, range: &Range<usize>) -> bool {
+        let before = self.taken.range(..range.end).next_back();
+        if range.is_empty() || before.is_some_and(|(_, end)| *end > range.start) {
             return false;
         }
-        self.taken.push(range.clone());
+        self.taken.insert(range.start, range.end);
+        true
+    }
+
+    fn take(&mut self, kind: &'static str, value: regex::Match<'a>) -> bool {
+        let range = value.range();
+        if !self.reserve(&range) {
+            return false;
+        }
         self.found.push(Identifier {
             kind,
             range,
@@ -328,12 +338,10 @@ fn secrets(finder: &mut Finder<'_>) {
             continue;
         }
         let range = value.start()..value.start() + word.len();
-        let is_taken = |taken: &Range<usize>| taken.start < range.end && range.start < taken.end;
-        if finder.taken.iter().any(is_taken) {
+        if !finder.reserve(&range) {
             continue;
         }
         at = range.end;
-        finder.taken.push(range.clone());
         finder.found.push(Identifier {
             kind: "SECRET",
             canonical: word.to_owned(),
@@ -517,7 +525,8 @@ fn is_ssn(value: regex::Match<'_>) -> bool {
     let area = digits[0] * 100 + digits[1] * 10 + digits[2];
     // Area 000, 666 and 9xx, group 00 and serial 0000 are never issued.
     let serial_is_zero = digits[5..].iter().all(|digit| *digit == 0);
-    !matches!(area, 0 | 666 | 900..) && !(digits[3] == 0 && digits[4] == 0) && !serial_is_zero
+    let group_is_zero = digits[3] == 0 && digits[4] == 0;
+    !(matches!(area, 0 | 666 | 900..) || group_is_zero || serial_is_zero)
 }
 
 /// ISO 13616: the country and check digits go to the end, letters count 10 to 35, the rest by 97 is 1.

@@ -1,6 +1,7 @@
 //! The shell: checks scope and consent, redacts, seals, appends. What it answers is durable.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,8 +78,14 @@ pub enum IntakeError {
     #[error("the machine gives no random bytes")]
     NoRandomness,
     /// The caller's mistake.
-    #[error(transparent)]
-    Refused(#[from] Problem),
+    #[error("{0}")]
+    Refused(Box<Problem>),
+}
+
+impl From<Problem> for IntakeError {
+    fn from(problem: Problem) -> Self {
+        Self::Refused(Box::new(problem))
+    }
 }
 
 impl IntakeError {
@@ -96,7 +103,7 @@ impl IntakeError {
     /// What the caller is told. The journey of the error ends here, so it is logged here.
     pub fn into_problem(self) -> Problem {
         if let Self::Refused(problem) = self {
-            return problem;
+            return *problem;
         }
         error!(error = %self, "a write was not accepted");
         if self.is_retryable() {
@@ -260,11 +267,8 @@ impl Intake {
 
         let mut consents = BTreeMap::new();
         for (_, message) in &admitted {
-            if !consents.contains_key(&message.key) {
-                consents.insert(
-                    message.key,
-                    self.consent_version(message.key, &message.owner).await?,
-                );
+            if let Entry::Vacant(place) = consents.entry(message.key) {
+                place.insert(self.consent_version(message.key, &message.owner).await?);
             }
         }
         let (event_ids, admitted): (Vec<String>, Vec<Admitted>) = admitted.into_iter().unzip();

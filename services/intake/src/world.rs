@@ -181,7 +181,15 @@ impl World {
                         Opened::Turn { meta, .. } => (meta, None),
                         Opened::Command { meta, command } => (meta, Some(command.command)),
                         Opened::Erased { meta } => (meta, None),
-                        other => panic!("{other:?}"),
+                        other @ (Opened::Identity(_)
+                        | Opened::Candidates { .. }
+                        | Opened::Parked(_)
+                        | Opened::Unparked(_)
+                        | Opened::Receipt(_)
+                        | Opened::Embedding { .. }
+                        | Opened::Access { .. }
+                        | Opened::WriterStarted { .. }
+                        | Opened::Decided(_)) => panic!("not an input: {other:?}"),
                     };
                     self.record(&meta, command).await;
                     let next = record.position.offset + 1;

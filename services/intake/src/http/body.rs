@@ -56,7 +56,11 @@ pub(super) async fn events(headers: &HeaderMap, body: Body) -> Result<Events, Pr
             list,
             is_batch: true,
         }),
-        one => Ok(Events {
+        one @ (Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Object(_)) => Ok(Events {
             list: vec![one],
             is_batch: false,
         }),

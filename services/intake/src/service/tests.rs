@@ -345,7 +345,7 @@ async fn a_message_from_a_file_is_the_same_event_over_http() {
     let world = World::new(false);
     let event = json!({"specversion": "1.0", "id": "e1", "source": "/a", "type": "t", "subject": "h/p1",
         "time": "2025-05-01T10:00:00Z", "data": {"text": "hi"}});
-    let over_http = accept(&world, &[event.clone()]).await;
+    let over_http = accept(&world, std::slice::from_ref(&event)).await;
     let options = crate::import::Options::new("h", "file", world.intake.now());
     let messages = crate::import::detect_and_read(&event, &options).unwrap();
     let imported = world
