@@ -28,7 +28,10 @@ pub struct Said {
 
 impl From<&Turn> for Said {
     fn from(turn: &Turn) -> Self {
-        Self { role: turn.role, text: turn.text.clone() }
+        Self {
+            role: turn.role,
+            text: turn.text.clone(),
+        }
     }
 }
 

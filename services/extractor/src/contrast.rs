@@ -14,18 +14,31 @@ use crate::subject::persons;
 
 macro_rules! fixed {
     ($name:ident, $pattern:expr) => {
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
+        static $name: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
     };
 }
 
-fixed!(NOT_SELF, r"不是我(?:自己|本人)?(?:过敏|对.{0,12}过敏|的|有)?\s*(?:$|[,.。!])|不是我(?:自己|本人)?过敏|(?:的|过敏)不是我|\bnot (?:me|mine|myself)\b|\b(?:isn't|is not|wasn't|was not) (?:me|mine)\b|\bi(?:'m| am) not (?:the one|the allergic one)\b");
+fixed!(
+    NOT_SELF,
+    r"不是我(?:自己|本人)?(?:过敏|对.{0,12}过敏|的|有)?\s*(?:$|[,.。!])|不是我(?:自己|本人)?过敏|(?:的|过敏)不是我|\bnot (?:me|mine|myself)\b|\b(?:isn't|is not|wasn't|was not) (?:me|mine)\b|\bi(?:'m| am) not (?:the one|the allergic one)\b"
+);
 // The clause that only says who.
-fixed!(ONLY_WHO, r"^(?:而)?(?:就)?是$|^$|^(?:but |and )?(?:it's|it is|that's|that is|it was)?$");
-fixed!(ELLIPSIS, r"^(?:才)?(?:过敏的?|有的?|得的?|得了|患的?|在吃|对它过敏)?(?:的|啊|呢|哦)*$|^(?:is|does|has|did|was|who (?:is|does|has|was)(?: allergic)?|who's allergic|that is|is the one|is allergic)?(?: though| instead)?$");
+fixed!(
+    ONLY_WHO,
+    r"^(?:而)?(?:就)?是$|^$|^(?:but |and )?(?:it's|it is|that's|that is|it was)?$"
+);
+fixed!(
+    ELLIPSIS,
+    r"^(?:才)?(?:过敏的?|有的?|得的?|得了|患的?|在吃|对它过敏)?(?:的|啊|呢|哦)*$|^(?:is|does|has|did|was|who (?:is|does|has|was)(?: allergic)?|who's allergic|that is|is the one|is allergic)?(?: though| instead)?$"
+);
 
 /// A clause that names a person and nothing else: `是我爸`, "it's my dad", "my father does".
 pub(crate) fn names_only(clause: &str) -> Option<Vec<Subject>> {
-    let clause = clause.trim().trim_matches(|c: char| !c.is_alphanumeric()).trim();
+    let clause = clause
+        .trim()
+        .trim_matches(|c: char| !c.is_alphanumeric())
+        .trim();
     let persons = persons(clause);
     let person = persons.iter().find(|p| !p.is_self && !p.who.is_empty())?;
     let (before, after) = (clause[..person.start].trim(), clause[person.end..].trim());
@@ -50,7 +63,9 @@ pub(crate) fn resolve(
 ) -> Vec<(Vec<Subject>, Found)> {
     let denies = denies_self(sentence);
     let own = [Subject::Self_];
-    let own_denied = stated.iter().find(|(who, found)| who.as_slice() == own && found.polarity == Polarity::Negative);
+    let own_denied = stated
+        .iter()
+        .find(|(who, found)| who.as_slice() == own && found.polarity == Polarity::Negative);
     let mut moved: Vec<(Vec<Subject>, Found)> = Vec::new();
     if let (Some(named), Some((_, denied))) = (named, own_denied) {
         // 我没有高血压，是我父亲有
@@ -79,10 +94,9 @@ pub(crate) fn resolve(
             .intent(intent)
             .entity(EntityKind::Allergen, &value)
     };
-    let was_own = known
-        .allergies
-        .iter()
-        .any(|(who, v, polarity)| who.contains(&Subject::Self_) && *v == value && *polarity == Polarity::Positive);
+    let was_own = known.allergies.iter().any(|(who, v, polarity)| {
+        who.contains(&Subject::Self_) && *v == value && *polarity == Polarity::Positive
+    });
     if was_own {
         moved.push((own.to_vec(), allergy(Polarity::Negative, Intent::Correct)));
     }
@@ -115,9 +129,18 @@ mod tests {
 
     #[test]
     fn a_clause_that_names_only_a_person_is_told() {
-        for (clause, who) in [("是我爸", "father"), ("it's my dad", "father"), ("my mother does", "mother"), ("是我父亲有", "father")] {
+        for (clause, who) in [
+            ("是我爸", "father"),
+            ("it's my dad", "father"),
+            ("my mother does", "mother"),
+            ("是我父亲有", "father"),
+        ] {
             let named = names_only(clause).unwrap_or_default();
-            assert_eq!(named.first().map(ToString::to_string).as_deref(), Some(who), "{clause}");
+            assert_eq!(
+                named.first().map(ToString::to_string).as_deref(),
+                Some(who),
+                "{clause}"
+            );
         }
         assert_eq!(names_only("我爸对青霉素过敏"), None);
         assert_eq!(names_only("i love my dad"), None);

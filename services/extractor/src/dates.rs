@@ -20,7 +20,10 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn new(at: Timestamp, zone_minutes: i32) -> Self {
-        Self { at, zone_minutes: zone_minutes.clamp(-1439, 1439) }
+        Self {
+            at,
+            zone_minutes: zone_minutes.clamp(-1439, 1439),
+        }
     }
 
     pub(crate) fn at(self) -> Timestamp {
@@ -50,8 +53,17 @@ impl Clock {
     pub(crate) fn written(self, moment: &Moment) -> String {
         match moment.grain {
             Grain::Minute => {
-                let (sign, minutes) = if self.zone_minutes < 0 { ('-', -self.zone_minutes) } else { ('+', self.zone_minutes) };
-                format!("{}{sign}{:02}:{:02}", moment.from.format("%Y-%m-%dT%H:%M"), minutes / 60, minutes % 60)
+                let (sign, minutes) = if self.zone_minutes < 0 {
+                    ('-', -self.zone_minutes)
+                } else {
+                    ('+', self.zone_minutes)
+                };
+                format!(
+                    "{}{sign}{:02}:{:02}",
+                    moment.from.format("%Y-%m-%dT%H:%M"),
+                    minutes / 60,
+                    minutes % 60
+                )
             }
             Grain::Day | Grain::Week => moment.from.format("%Y-%m-%d").to_string(),
             Grain::Month => moment.from.format("%Y-%m").to_string(),
@@ -158,18 +170,37 @@ pub(crate) fn moments(folded: &str, clock: Clock, direction: Direction) -> Vec<M
             if let Some((from, to, grain)) = resolve(&hit, &clock, direction) {
                 let is_now = is_now(whole.as_str());
                 let attributive = is_attributive(&folded[end..]);
-                found.push(Moment { start, end, from, to, grain, is_now, attributive });
+                found.push(Moment {
+                    start,
+                    end,
+                    from,
+                    to,
+                    grain,
+                    is_now,
+                    attributive,
+                });
             } else {
                 refused.push((start, end));
             }
         }
     }
     if let Some(hit) = HAVE_BEEN.captures(folded)
-        && let (Some(n), Some((from, to, grain))) = (hit.name("n"), english_ago(&hit, &clock, direction))
-        && found.iter().all(|m| n.start() >= m.end || m.start >= n.end())
+        && let (Some(n), Some((from, to, grain))) =
+            (hit.name("n"), english_ago(&hit, &clock, direction))
+        && found
+            .iter()
+            .all(|m| n.start() >= m.end || m.start >= n.end())
     {
         let end = hit.get(0).map_or(n.end(), |m| m.end());
-        found.push(Moment { start: n.start(), end, from, to, grain, is_now: false, attributive: false });
+        found.push(Moment {
+            start: n.start(),
+            end,
+            from,
+            to,
+            grain,
+            is_now: false,
+            attributive: false,
+        });
     }
     found.sort_by_key(|moment| moment.start);
     add_time_of_day(folded, &mut found);
@@ -180,21 +211,43 @@ pub(crate) fn moments(folded: &str, clock: Clock, direction: Direction) -> Vec<M
 pub(crate) fn time_alone(folded: &str, day: NaiveDate) -> Option<Moment> {
     let (start, end, time) = times_of_day(folded).into_iter().next()?;
     let from = day.and_time(time);
-    Some(Moment { start, end, from, to: from, grain: Grain::Minute, is_now: false, attributive: false })
+    Some(Moment {
+        start,
+        end,
+        from,
+        to: from,
+        grain: Grain::Minute,
+        is_now: false,
+        attributive: false,
+    })
 }
 
 fn is_now(words: &str) -> bool {
     matches!(
         words,
-        "今天" | "今日" | "现在" | "目前" | "如今" | "当天" | "即日" | "今早" | "今晨" | "today" | "now"
-            | "right now" | "currently" | "this morning"
+        "今天"
+            | "今日"
+            | "现在"
+            | "目前"
+            | "如今"
+            | "当天"
+            | "即日"
+            | "今早"
+            | "今晨"
+            | "today"
+            | "now"
+            | "right now"
+            | "currently"
+            | "this morning"
     )
 }
 
 /// 每周三 and "every Monday" are habits, not days.
 fn is_habit(before: &str) -> bool {
     let before = before.trim_end();
-    before.ends_with(['每', '第', '尾', '隔']) || before.ends_with("every") || before.ends_with("each")
+    before.ends_with(['每', '第', '尾', '隔'])
+        || before.ends_with("every")
+        || before.ends_with("each")
 }
 
 fn is_attributive(after: &str) -> bool {
@@ -203,7 +256,10 @@ fn is_attributive(after: &str) -> bool {
 
 fn add_time_of_day(folded: &str, moments: &mut [Moment]) {
     for (start, end, time) in times_of_day(folded) {
-        let day = moments.iter_mut().rev().find(|m| m.start <= start && m.grain == Grain::Day);
+        let day = moments
+            .iter_mut()
+            .rev()
+            .find(|m| m.start <= start && m.grain == Grain::Day);
         if let Some(day) = day {
             day.from = day.from.date().and_time(time);
             day.grain = Grain::Minute;
@@ -236,16 +292,35 @@ fn times_of_day(folded: &str) -> Vec<(usize, usize, NaiveTime)> {
         if matches!(hit.name("tail").map(|m| m.as_str()), Some("间" | "候")) {
             continue;
         }
-        let hour = hit.name("h").or_else(|| hit.name("h2")).map_or("", |m| m.as_str());
-        let is_bit = hour == "一" && part.is_empty() && hit.name("half").is_none() && hit.name("m").is_none();
-        let Some(mut hour) = han_number(hour).filter(|_| !is_bit) else { continue };
-        let minute = match (hit.name("half"), hit.name("quarter"), hit.name("m").or_else(|| hit.name("m2"))) {
+        let hour = hit
+            .name("h")
+            .or_else(|| hit.name("h2"))
+            .map_or("", |m| m.as_str());
+        let is_bit = hour == "一"
+            && part.is_empty()
+            && hit.name("half").is_none()
+            && hit.name("m").is_none();
+        let Some(mut hour) = han_number(hour).filter(|_| !is_bit) else {
+            continue;
+        };
+        let minute = match (
+            hit.name("half"),
+            hit.name("quarter"),
+            hit.name("m").or_else(|| hit.name("m2")),
+        ) {
             (Some(_), _, _) => 30,
-            (_, Some(quarter), _) => if quarter.as_str() == "一刻" { 15 } else { 45 },
+            (_, Some(quarter), _) => {
+                if quarter.as_str() == "一刻" {
+                    15
+                } else {
+                    45
+                }
+            }
             (_, _, Some(minute)) => han_number(minute.as_str()).unwrap_or(0),
             (None, None, None) => 0,
         };
-        let is_later = matches!(part, "下午" | "傍晚" | "晚上" | "今晚" | "明晚") || (part == "中午" && hour < 3);
+        let is_later = matches!(part, "下午" | "傍晚" | "晚上" | "今晚" | "明晚")
+            || (part == "中午" && hour < 3);
         if is_later && hour < 12 {
             hour += 12;
         }
@@ -255,11 +330,18 @@ fn times_of_day(folded: &str) -> Vec<(usize, usize, NaiveTime)> {
     }
     for hit in ENGLISH_TIME.captures_iter(folded) {
         let whole = hit.get(0).expect("a match has a whole");
-        if found.iter().any(|(start, end, _)| whole.start() < *end && *start < whole.end()) {
+        if found
+            .iter()
+            .any(|(start, end, _)| whole.start() < *end && *start < whole.end())
+        {
             continue;
         }
         let number = |name: &str| hit.name(name).and_then(|m| m.as_str().parse::<u32>().ok());
-        let hour = match (number("h"), number("h3"), hit.name("noon").map(|m| m.as_str())) {
+        let hour = match (
+            number("h"),
+            number("h3"),
+            hit.name("noon").map(|m| m.as_str()),
+        ) {
             (Some(hour), _, _) => match hit.name("half").map(|m| m.as_str().starts_with('p')) {
                 Some(true) if hour < 12 => hour + 12,
                 Some(false) if hour == 12 => 0,
@@ -283,21 +365,37 @@ fn midnight(day: NaiveDate) -> NaiveDateTime {
 }
 
 fn day_span(day: NaiveDate) -> Option<Span> {
-    Some((midnight(day), midnight(day.checked_add_days(Days::new(1))?), Grain::Day))
+    Some((
+        midnight(day),
+        midnight(day.checked_add_days(Days::new(1))?),
+        Grain::Day,
+    ))
 }
 
 fn month_span(year: i32, month: u32) -> Option<Span> {
     let first = NaiveDate::from_ymd_opt(year, month, 1)?;
-    Some((midnight(first), midnight(first.checked_add_months(Months::new(1))?), Grain::Month))
+    Some((
+        midnight(first),
+        midnight(first.checked_add_months(Months::new(1))?),
+        Grain::Month,
+    ))
 }
 
 fn year_span(year: i32) -> Option<Span> {
     let first = NaiveDate::from_ymd_opt(year, 1, 1)?;
-    Some((midnight(first), midnight(NaiveDate::from_ymd_opt(year + 1, 1, 1)?), Grain::Year))
+    Some((
+        midnight(first),
+        midnight(NaiveDate::from_ymd_opt(year + 1, 1, 1)?),
+        Grain::Year,
+    ))
 }
 
 fn week_span(monday: NaiveDate) -> Option<Span> {
-    Some((midnight(monday), midnight(monday.checked_add_days(Days::new(7))?), Grain::Week))
+    Some((
+        midnight(monday),
+        midnight(monday.checked_add_days(Days::new(7))?),
+        Grain::Week,
+    ))
 }
 
 fn plus_days(day: NaiveDate, days: i64) -> Option<NaiveDate> {
@@ -324,7 +422,8 @@ fn full_date(hit: &Captures<'_>, _: &Clock, _: Direction) -> Option<Span> {
 
 fn slashed(hit: &Captures<'_>, _: &Clock, _: Direction) -> Option<Span> {
     let (a, b, year) = (number(hit, "a")?, number(hit, "b")?, year(hit)?);
-    let date = NaiveDate::from_ymd_opt(year, a, b).or_else(|| NaiveDate::from_ymd_opt(year, b, a))?;
+    let date =
+        NaiveDate::from_ymd_opt(year, a, b).or_else(|| NaiveDate::from_ymd_opt(year, b, a))?;
     day_span(date)
 }
 
@@ -396,7 +495,12 @@ fn chinese_month(hit: &Captures<'_>, clock: &Clock, _: Direction) -> Option<Span
 }
 
 fn month_day(hit: &Captures<'_>, clock: &Clock, direction: Direction) -> Option<Span> {
-    dated(number(hit, "m")?, number(hit, "d")?, clock.today(), direction)
+    dated(
+        number(hit, "m")?,
+        number(hit, "d")?,
+        clock.today(),
+        direction,
+    )
 }
 
 fn dated(month: u32, day: u32, today: NaiveDate, direction: Direction) -> Option<Span> {
@@ -409,7 +513,12 @@ fn dated(month: u32, day: u32, today: NaiveDate, direction: Direction) -> Option
         Direction::Past => date <= today,
         Direction::Future => date >= today,
     };
-    day_span(this_year.filter(|date| fits(*date)).or(other).or(this_year)?)
+    day_span(
+        this_year
+            .filter(|date| fits(*date))
+            .or(other)
+            .or(this_year)?,
+    )
 }
 
 fn month_alone(hit: &Captures<'_>, clock: &Clock, direction: Direction) -> Option<Span> {
@@ -431,8 +540,12 @@ fn day_alone(hit: &Captures<'_>, clock: &Clock, direction: Direction) -> Option<
     let this = today.with_day(day)?;
     let first = today.with_day(1)?;
     let date = match direction {
-        Direction::Past if this > today => first.checked_sub_months(Months::new(1))?.with_day(day)?,
-        Direction::Future if this < today => first.checked_add_months(Months::new(1))?.with_day(day)?,
+        Direction::Past if this > today => {
+            first.checked_sub_months(Months::new(1))?.with_day(day)?
+        }
+        Direction::Future if this < today => {
+            first.checked_add_months(Months::new(1))?.with_day(day)?
+        }
         Direction::Past | Direction::Future => this,
     };
     day_span(date)
@@ -454,11 +567,17 @@ fn chinese_day(hit: &Captures<'_>, clock: &Clock, _: Direction) -> Option<Span> 
 /// Days, months and half of either, as whole days and months.
 fn length(n: &str, unit: &str, has_half: bool) -> Option<(i64, u32)> {
     let is_half = matches!(n, "半" | "half a");
-    let count = if is_half { 0 } else { english_number(n).or_else(|| han_number(n))? };
+    let count = if is_half {
+        0
+    } else {
+        english_number(n).or_else(|| han_number(n))?
+    };
     let has_half = has_half || is_half;
     Some(match unit {
         "天" | "日" | "day" => (i64::from(count), 0),
-        "周" | "星期" | "礼拜" | "week" => (i64::from(count) * 7 + if has_half { 3 } else { 0 }, 0),
+        "周" | "星期" | "礼拜" | "week" => {
+            (i64::from(count) * 7 + if has_half { 3 } else { 0 }, 0)
+        }
         "月" | "month" => (if has_half { 15 } else { 0 }, count),
         "年" | "year" => (0, count * 12 + if has_half { 6 } else { 0 }),
         _ => return None,
@@ -467,10 +586,26 @@ fn length(n: &str, unit: &str, has_half: bool) -> Option<(i64, u32)> {
 
 fn english_number(word: &str) -> Option<u32> {
     const WORDS: [(&str, u32); 15] = [
-        ("a", 1), ("an", 1), ("one", 1), ("two", 2), ("couple of", 2), ("a couple of", 2), ("three", 3),
-        ("four", 4), ("five", 5), ("six", 6), ("seven", 7), ("eight", 8), ("nine", 9), ("ten", 10), ("twelve", 12),
+        ("a", 1),
+        ("an", 1),
+        ("one", 1),
+        ("two", 2),
+        ("couple of", 2),
+        ("a couple of", 2),
+        ("three", 3),
+        ("four", 4),
+        ("five", 5),
+        ("six", 6),
+        ("seven", 7),
+        ("eight", 8),
+        ("nine", 9),
+        ("ten", 10),
+        ("twelve", 12),
     ];
-    WORDS.iter().find(|(known, _)| *known == word).map(|(_, number)| *number)
+    WORDS
+        .iter()
+        .find(|(known, _)| *known == word)
+        .map(|(_, number)| *number)
 }
 
 fn minutes(n: &str, unit: &str) -> Option<i64> {
@@ -517,8 +652,9 @@ fn english_hence(hit: &Captures<'_>, clock: &Clock, _: Direction) -> Option<Span
 }
 
 fn english_month(name: &str) -> Option<u32> {
-    const MONTHS: [&str; 12] =
-        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+    const MONTHS: [&str; 12] = [
+        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+    ];
     let index = MONTHS.iter().position(|month| name.starts_with(month))?;
     u32::try_from(index + 1).ok()
 }
@@ -545,14 +681,25 @@ fn english_day(hit: &Captures<'_>, clock: &Clock, _: Direction) -> Option<Span> 
 }
 
 fn english_weekday(hit: &Captures<'_>, clock: &Clock, direction: Direction) -> Option<Span> {
-    const DAYS: [&str; 7] =
-        ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
+    const DAYS: [&str; 7] = [
+        "monday",
+        "tuesday",
+        "wednesday",
+        "thursday",
+        "friday",
+        "saturday",
+        "sunday",
+    ];
     let index = i64::try_from(DAYS.iter().position(|day| *day == &hit["day"])?).ok()?;
     let today = clock.today();
     let day = match hit.name("rel").map(|m| m.as_str()) {
         Some("last" | "past" | "this past") => {
             let recent = bare_weekday(today, index, Direction::Past)?;
-            if recent == today { plus_days(recent, -7)? } else { recent }
+            if recent == today {
+                plus_days(recent, -7)?
+            } else {
+                recent
+            }
         }
         Some("next") => plus_days(monday(today)?, 7 + index)?,
         Some("coming" | "this coming") => bare_weekday(today, index, Direction::Future)?,
@@ -574,7 +721,9 @@ fn english_unit(hit: &Captures<'_>, clock: &Clock, _: Direction) -> Option<Span>
         "weekend" => day_span(plus_days(monday(today)?, i64::from(by) * 7 + 5)?),
         "month" => {
             let first = today.with_day(1)?;
-            let month = if by < 0 { first.checked_sub_months(Months::new(1))? } else {
+            let month = if by < 0 {
+                first.checked_sub_months(Months::new(1))?
+            } else {
                 first.checked_add_months(Months::new(by.unsigned_abs()))?
             };
             month_span(month.year(), month.month())
@@ -593,8 +742,10 @@ mod tests {
     fn check_toward(text: &str, direction: Direction, expected: &str) {
         let (at, zone) = Timestamp::parse_with_zone(AT).unwrap();
         let clock = Clock::new(at, zone);
-        let found: Vec<String> =
-            moments(&fold(text), clock, direction).iter().map(|m| clock.written(m)).collect();
+        let found: Vec<String> = moments(&fold(text), clock, direction)
+            .iter()
+            .map(|m| clock.written(m))
+            .collect();
         assert_eq!(found.join(" "), expected, "{text}");
     }
 
@@ -604,7 +755,10 @@ mod tests {
 
     #[test]
     fn relative_days_count_from_the_event_in_its_zone() {
-        check("明天上午九点复查，上周五抽的血", "2026-06-19T09:00+08:00 2026-06-12");
+        check(
+            "明天上午九点复查，上周五抽的血",
+            "2026-06-19T09:00+08:00 2026-06-12",
+        );
         check("前天", "2026-06-16");
         check("下周二下午三点", "2026-06-23T15:00+08:00");
         check("appointment next Tuesday at 3pm", "2026-06-23T15:00+08:00");

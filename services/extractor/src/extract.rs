@@ -44,10 +44,18 @@ pub fn extract(turn: &Turn, context: &Context) -> CandidateSet {
     }
     let kept = not_injected(turn, &mut set);
     let text = turn.text.expose();
-    let is_off_record = kept.iter().any(|range| gates::is_off_record(&fold(&text[range.clone()])));
-    let commands = kept.iter().any(|range| gates::commands_assistant(&fold(&text[range.clone()])));
+    let is_off_record = kept
+        .iter()
+        .any(|range| gates::is_off_record(&fold(&text[range.clone()])));
+    let commands = kept
+        .iter()
+        .any(|range| gates::commands_assistant(&fold(&text[range.clone()])));
     if is_off_record || commands {
-        let code = if is_off_record { RejectCode::Consent } else { RejectCode::Unconfirmed };
+        let code = if is_off_record {
+            RejectCode::Consent
+        } else {
+            RejectCode::Unconfirmed
+        };
         reject(&mut set, code, None);
         return set;
     }
@@ -65,13 +73,22 @@ fn gates_of_episode() -> u16 {
 }
 
 /// Reads all sentences of the kept ranges. Gives the text of the episode: all but secrets.
-fn read_statements(turn: &Turn, context: &Context, kept: &[Range<usize>], set: &mut CandidateSet) -> String {
+fn read_statements(
+    turn: &Turn,
+    context: &Context,
+    kept: &[Range<usize>],
+    set: &mut CandidateSet,
+) -> String {
     let text = turn.text.expose();
     let clock = Clock::new(turn.at, turn.zone_minutes);
     let speaks = matches!(turn.role, Role::User | Role::Clinician | Role::Record);
     let is_silent = matches!(turn.role, Role::System);
     let needs_past = (speaks && may_refer_back(text)) || turn.role == Role::Assistant;
-    let known = if needs_past { remember(context, clock) } else { Known::default() };
+    let known = if needs_past {
+        remember(context, clock)
+    } else {
+        Known::default()
+    };
     let mut reader = Reader::new(clock, known.clone());
     let mut episode = String::new();
     for range in kept {
@@ -106,11 +123,18 @@ fn read_statements(turn: &Turn, context: &Context, kept: &[Range<usize>], set: &
 fn append(episode: &mut String, text: &str, spoken: &[Range<usize>], range: &Range<usize>) {
     let whole = text[range.clone()].trim();
     let spoken_bytes: usize = spoken.iter().map(|r| text[r.clone()].trim().len()).sum();
-    let all = sentences(whole).iter().map(|s| whole[s.range.clone()].trim().len()).sum::<usize>();
+    let all = sentences(whole)
+        .iter()
+        .map(|s| whole[s.range.clone()].trim().len())
+        .sum::<usize>();
     let part = if spoken_bytes >= all {
         whole.to_owned()
     } else {
-        spoken.iter().map(|r| text[r.clone()].trim()).collect::<Vec<_>>().join(" ")
+        spoken
+            .iter()
+            .map(|r| text[r.clone()].trim())
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     if !part.is_empty() && !episode.is_empty() {
         episode.push('\n');
@@ -125,10 +149,16 @@ fn spread_explicit(statements: &mut [Statement]) {
             continue;
         }
         if statements[i].announces {
-            statements[i + 1..].iter_mut().for_each(|s| s.explicit = true);
+            statements[i + 1..]
+                .iter_mut()
+                .for_each(|s| s.explicit = true);
         } else if !statements[i].says_something {
             let before = statements[..i].iter().any(|s| s.says_something);
-            let range = if before { 0..i } else { i + 1..statements.len() };
+            let range = if before {
+                0..i
+            } else {
+                i + 1..statements.len()
+            };
             statements[range].iter_mut().for_each(|s| s.explicit = true);
         }
     }
@@ -161,10 +191,20 @@ fn accept(turn: &Turn, statement: &Statement, set: &mut CandidateSet) {
 /// Somebody else's words: what they would have said is counted, not kept.
 fn refuse(statement: &Statement, known: &Known, set: &mut CandidateSet) {
     for heard in &statement.heard {
-        let repeats = known.allergies.iter().any(|(_, value, _)| heard.found.value.as_ref() == Some(value))
-            || known.drug.as_ref().is_some_and(|(drug, _)| heard.found.value.as_ref() == Some(drug))
+        let repeats = known
+            .allergies
+            .iter()
+            .any(|(_, value, _)| heard.found.value.as_ref() == Some(value))
+            || known
+                .drug
+                .as_ref()
+                .is_some_and(|(drug, _)| heard.found.value.as_ref() == Some(drug))
             || known.condition.is_some() && heard.found.value == known.condition;
-        let code = if repeats { RejectCode::Echo } else { RejectCode::NotUserAssertion };
+        let code = if repeats {
+            RejectCode::Echo
+        } else {
+            RejectCode::NotUserAssertion
+        };
         reject(set, code, Some(&heard.text));
     }
 }
@@ -194,7 +234,12 @@ fn not_injected(turn: &Turn, set: &mut CandidateSet) -> Vec<Range<usize>> {
         let mut starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
         starts.push(text.len());
         let byte = |point: u32| starts.get(point as usize).copied().unwrap_or(text.len());
-        injected.extend(turn.injected.iter().map(|(from, to)| byte(*from)..byte(*to)).filter(|r| r.start < r.end));
+        injected.extend(
+            turn.injected
+                .iter()
+                .map(|(from, to)| byte(*from)..byte(*to))
+                .filter(|r| r.start < r.end),
+        );
     }
     injected.sort_by_key(|range| (range.start, range.end));
     let mut kept = Vec::new();
@@ -211,7 +256,9 @@ fn not_injected(turn: &Turn, set: &mut CandidateSet) -> Vec<Range<usize>> {
         at = range.end;
     }
     kept.push(at..text.len());
-    kept.retain(|range| range.start < range.end && text[range.clone()].chars().any(char::is_alphanumeric));
+    kept.retain(|range| {
+        range.start < range.end && text[range.clone()].chars().any(char::is_alphanumeric)
+    });
     kept
 }
 
@@ -226,19 +273,30 @@ fn is_episode(role: Role, setting: Episodes) -> bool {
 /// The weight of the kind, more for a wish to change, less for a guess.
 fn value_score(heard: &Heard) -> i64 {
     let weight = i64::from(Attributes::shipped().kind(heard.found.kind).weight);
-    let change = if heard.found.intent == Intent::Change { 5 } else { 0 };
+    let change = if heard.found.intent == Intent::Change {
+        5
+    } else {
+        0
+    };
     let hedge = if heard.confidence < 850 { -1 } else { 0 };
     weight + change + hedge
 }
 
 fn push(set: &mut CandidateSet, claim: Claim, stability: u16) {
     let ordinal = u32::try_from(set.candidates.len()).unwrap_or(u32::MAX);
-    set.candidates.push(Candidate { ordinal, claim, stability: Permille::new(stability) });
+    set.candidates.push(Candidate {
+        ordinal,
+        claim,
+        stability: Permille::new(stability),
+    });
 }
 
 fn reject(set: &mut CandidateSet, code: RejectCode, text: Option<&str>) {
     if set.rejects.len() < REJECTS_MAX {
-        set.rejects.push(Reject { code, text: text.map(Text::from) });
+        set.rejects.push(Reject {
+            code,
+            text: text.map(Text::from),
+        });
     }
 }
 
@@ -303,7 +361,11 @@ fn claim(turn: &Turn, heard: &Heard, explicit: bool) -> Claim {
         entities: heard.entities.clone(),
         valid_from: heard.valid_from,
         valid_to: heard.valid_to.filter(|to| *to >= heard.valid_from),
-        importance: if explicit { Permille::ONE } else { Attributes::shipped().kind(found.kind).importance },
+        importance: if explicit {
+            Permille::ONE
+        } else {
+            Attributes::shipped().kind(found.kind).importance
+        },
         confidence: Permille::new(own.min(heard.confidence)),
         explicit,
         ..blank(turn, found.kind, &heard.text)
@@ -328,11 +390,26 @@ fn episode_claim(turn: &Turn, text: &str) -> Claim {
 }
 
 fn structured_claim(turn: &Turn, structured: &StructuredClaim) -> Claim {
-    let polarity = if structured.ends { Polarity::Negative } else { Polarity::Positive };
-    let intent = if structured.ends { Intent::Change } else { Intent::Assert };
-    let attribute = structured.attribute.clone().unwrap_or_else(|| own_attribute(structured.kind).to_owned());
+    let polarity = if structured.ends {
+        Polarity::Negative
+    } else {
+        Polarity::Positive
+    };
+    let intent = if structured.ends {
+        Intent::Change
+    } else {
+        Intent::Assert
+    };
+    let attribute = structured
+        .attribute
+        .clone()
+        .unwrap_or_else(|| own_attribute(structured.kind).to_owned());
     let text = turn.text.expose();
-    let text = if text.trim().is_empty() { structured.code.as_str() } else { text };
+    let text = if text.trim().is_empty() {
+        structured.code.as_str()
+    } else {
+        text
+    };
     Claim {
         attribute: Some(attribute),
         value: Some(structured.code.clone()),

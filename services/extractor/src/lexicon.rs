@@ -68,7 +68,9 @@ static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
         for (name, surfaces) in table {
             let name: &'static str = Box::leak(name.into_boxed_str());
             add(class, name, name);
-            surfaces.iter().for_each(|surface| add(class, name, surface));
+            surfaces
+                .iter()
+                .for_each(|surface| add(class, name, surface));
         }
     }
     let modifiers: Vec<(String, Vec<String>)> =
@@ -78,7 +80,9 @@ static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
         let name: &'static str = Box::leak(name.into_boxed_str());
         let class = Class::Modifier(u8::try_from(rank).unwrap_or(u8::MAX));
         add(class, name, name);
-        surfaces.iter().for_each(|surface| add(class, name, surface));
+        surfaces
+            .iter()
+            .for_each(|surface| add(class, name, surface));
     }
     // One Han character stands inside too many other words to be looked for in running text.
     let is_searched = |surface: &str| surface.chars().count() > 1;
@@ -91,7 +95,11 @@ static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
         .match_kind(MatchKind::LeftmostLongest)
         .build(&surfaces)
         .expect("some thousand short words fit an automaton");
-    Lexicon { automaton, entries, exact }
+    Lexicon {
+        automaton,
+        entries,
+        exact,
+    }
 });
 
 /// Known words of a folded text, longest first at each place, without overlaps; a word of several
@@ -125,8 +133,14 @@ fn stands_alone(text: &str, start: usize, end: usize) -> bool {
         return true;
     }
     let rest = &text[end..];
-    let rest = rest.strip_prefix("es").filter(|r| !r.starts_with(is_latin)).unwrap_or(rest);
-    let rest = rest.strip_prefix('s').filter(|r| !r.starts_with(is_latin)).unwrap_or(rest);
+    let rest = rest
+        .strip_prefix("es")
+        .filter(|r| !r.starts_with(is_latin))
+        .unwrap_or(rest);
+    let rest = rest
+        .strip_prefix('s')
+        .filter(|r| !r.starts_with(is_latin))
+        .unwrap_or(rest);
     !rest.starts_with(is_latin)
 }
 
@@ -139,7 +153,9 @@ pub(crate) fn lookup_class(phrase: &str, classes: &[Class]) -> Option<(Class, &'
     let phrase = phrase.trim();
     let direct = |text: &str| {
         let known = LEXICON.exact.get(text)?;
-        classes.iter().find_map(|class| known.iter().find(|(other, _)| other == class).copied())
+        classes
+            .iter()
+            .find_map(|class| known.iter().find(|(other, _)| other == class).copied())
     };
     direct(phrase)
         .or_else(|| direct(strip_leading(phrase)))
@@ -147,11 +163,27 @@ pub(crate) fn lookup_class(phrase: &str, classes: &[Class]) -> Option<(Class, &'
         .or_else(|| direct(strip_trailing_han(phrase)))
 }
 
+/// A word that is a modifier whatever else it may be.
+pub(crate) fn modifier(word: &str) -> Option<(u8, &'static str)> {
+    let known = LEXICON.exact.get(word)?;
+    known.iter().find_map(|(class, name)| match class {
+        Class::Modifier(rank) => Some((*rank, *name)),
+        Class::Drug
+        | Class::Allergen
+        | Class::Condition
+        | Class::Symptom
+        | Class::Test
+        | Class::Procedure
+        | Class::Food
+        | Class::Occupation => None,
+    })
+}
+
 /// Without an article or quantifier.
 pub(crate) fn strip_leading(phrase: &str) -> &str {
-    const LEADING: [&str; 14] = [
-        "a ", "an ", "the ", "any ", "all ", "some ", "my ", "most ", "certain ", "other ", "eating ",
-        "raw ", "这种", "所有",
+    const LEADING: [&str; 16] = [
+        "this ", "that ", "a ", "an ", "the ", "any ", "all ", "some ", "my ", "most ", "certain ",
+        "other ", "eating ", "raw ", "这种", "所有",
     ];
     let mut rest = phrase.trim();
     while let Some(shorter) = LEADING.iter().find_map(|word| rest.strip_prefix(word)) {
@@ -161,9 +193,22 @@ pub(crate) fn strip_leading(phrase: &str) -> &str {
 }
 
 fn strip_trailing_han(phrase: &str) -> &str {
-    const TRAILING: [&str; 10] =
-        ["类药物", "类药品", "类药", "类抗生素", "类", "药物", "制品", "之类的", "之类", "等"];
-    TRAILING.iter().find_map(|word| phrase.strip_suffix(word)).unwrap_or(phrase)
+    const TRAILING: [&str; 10] = [
+        "类药物",
+        "类药品",
+        "类药",
+        "类抗生素",
+        "类",
+        "药物",
+        "制品",
+        "之类的",
+        "之类",
+        "等",
+    ];
+    TRAILING
+        .iter()
+        .find_map(|word| phrase.strip_suffix(word))
+        .unwrap_or(phrase)
 }
 
 /// A light English singular: enough for `kiwis`, `cherries`, `peaches`.
@@ -198,7 +243,10 @@ mod tests {
 
     #[test]
     fn both_languages_and_brands_meet_in_one_name() {
-        check("二甲双胍 Glucophage metformin 格华止", "metformin,metformin,metformin,metformin");
+        check(
+            "二甲双胍 Glucophage metformin 格华止",
+            "metformin,metformin,metformin,metformin",
+        );
         check("青霉素V", "penicillin v");
         check("头孢曲松钠", "ceftriaxone");
     }

@@ -24,11 +24,18 @@ static NEGATORS: LazyLock<Regex> = LazyLock::new(|| {
 static LOOK_ALIKES: LazyLock<Regex> = LazyLock::new(|| {
     let words: Vec<String> = serde_json::from_str(include_str!("../data/pseudo_negators.json"))
         .expect("checked by a test");
-    let mut words: Vec<String> = words.iter().map(|word| {
-        let is_latin = word.starts_with(|c: char| c.is_ascii_alphabetic());
-        let escaped = regex::escape(word);
-        if is_latin { format!(r"\b{escaped}\b") } else { escaped }
-    }).collect();
+    let mut words: Vec<String> = words
+        .iter()
+        .map(|word| {
+            let is_latin = word.starts_with(|c: char| c.is_ascii_alphabetic());
+            let escaped = regex::escape(word);
+            if is_latin {
+                format!(r"\b{escaped}\b")
+            } else {
+                escaped
+            }
+        })
+        .collect();
     words.sort_by_key(|word| (std::cmp::Reverse(word.len()), word.clone()));
     Regex::new(&words.join("|")).expect("built from checked words")
 });
@@ -47,7 +54,11 @@ pub(crate) fn negators(folded: &str, mentions: &[Mention]) -> Vec<Range<usize>> 
     NEGATORS
         .find_iter(folded)
         .map(|hit| hit.start()..hit.end())
-        .filter(|hit| masked.iter().all(|m| hit.end <= m.start || m.end <= hit.start))
+        .filter(|hit| {
+            masked
+                .iter()
+                .all(|m| hit.end <= m.start || m.end <= hit.start)
+        })
         .collect()
 }
 
@@ -73,8 +84,10 @@ mod tests {
 
     fn check(text: &str, expected: &str) {
         let folded = fold(text);
-        let found: Vec<&str> =
-            negators(&folded, &mentions(&folded)).into_iter().map(|r| &folded[r]).collect();
+        let found: Vec<&str> = negators(&folded, &mentions(&folded))
+            .into_iter()
+            .map(|r| &folded[r])
+            .collect();
         assert_eq!(found.join(" "), expected, "{text}");
     }
 

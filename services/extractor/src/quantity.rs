@@ -58,16 +58,27 @@ pub(crate) fn amounts(folded: &str) -> Vec<Amount> {
             if before.is_some_and(|c| c.is_ascii_digit() || c == '.' || c.is_ascii_alphabetic()) {
                 return None;
             }
-            let unit = UNITS.iter().find(|known| known.words.iter().any(|w| w == unit.as_str()))?;
+            let unit = UNITS
+                .iter()
+                .find(|known| known.words.iter().any(|w| w == unit.as_str()))?;
             let micros = micros(hit.name("number")?.as_str())?;
-            let scaled = i64::try_from(i128::from(micros) * i128::from(unit.times) / i128::from(unit.per)).ok()?;
+            let scaled =
+                i64::try_from(i128::from(micros) * i128::from(unit.times) / i128::from(unit.per))
+                    .ok()?;
             let per = match hit.name("per").map(|m| m.as_str()) {
                 Some("ml" | "毫升") => "/ml",
                 Some("揿" | "actuation" | "puff" | "喷" | "dose") => "/actuation",
                 Some(_) | None => "",
             };
             let name = format!("{}{per}", unit.unit);
-            Some(Amount { start: whole.start(), end: whole.end(), quantity: Quantity { micros: scaled, unit: name } })
+            Some(Amount {
+                start: whole.start(),
+                end: whole.end(),
+                quantity: Quantity {
+                    micros: scaled,
+                    unit: name,
+                },
+            })
         })
         .collect()
 }
@@ -120,12 +131,15 @@ pub(crate) fn han_number(text: &str) -> Option<u32> {
             has_scale = true;
             continue;
         }
-        let value = "零一二三四五六七八九".chars().position(|d| d == c).or(match c {
-            '两' => Some(2),
-            '〇' => Some(0),
-            '几' | '数' => None,
-            _ => None,
-        })?;
+        let value = "零一二三四五六七八九"
+            .chars()
+            .position(|d| d == c)
+            .or(match c {
+                '两' => Some(2),
+                '〇' => Some(0),
+                '几' | '数' => None,
+                _ => None,
+            })?;
         if digit.is_some_and(|d| d != 0) && !has_scale {
             return None;
         }
@@ -151,7 +165,10 @@ mod tests {
     use crate::fold::fold;
 
     fn check(text: &str, expected: &str) {
-        let found: Vec<String> = amounts(&fold(text)).iter().map(|a| written(&a.quantity)).collect();
+        let found: Vec<String> = amounts(&fold(text))
+            .iter()
+            .map(|a| written(&a.quantity))
+            .collect();
         assert_eq!(found.join("; "), expected, "{text}");
     }
 
@@ -183,7 +200,14 @@ mod tests {
 
     #[test]
     fn chinese_numbers_are_read() {
-        for (text, number) in [("十二", 12), ("两", 2), ("二十", 20), ("一百二十", 120), ("十", 10), ("9", 9)] {
+        for (text, number) in [
+            ("十二", 12),
+            ("两", 2),
+            ("二十", 20),
+            ("一百二十", 120),
+            ("十", 10),
+            ("9", 9),
+        ] {
             assert_eq!(han_number(text), Some(number), "{text}");
         }
         assert_eq!(han_number("几"), None);

@@ -14,11 +14,17 @@ pub fn query_entities(text: &str) -> Vec<Entity> {
     let known = mentions(&folded);
     let mut found: Vec<Entity> = drugs(&folded, &known)
         .into_iter()
-        .map(|drug| Entity { kind: EntityKind::Drug, name: Text::new(drug.name) })
+        .map(|drug| Entity {
+            kind: EntityKind::Drug,
+            name: Text::new(drug.name),
+        })
         .collect();
     for mention in known {
         if let Some(kind) = entity_kind(&mention) {
-            let entity = Entity { kind, name: Text::new(mention.name) };
+            let entity = Entity {
+                kind,
+                name: Text::new(mention.name),
+            };
             if !found.contains(&entity) {
                 found.push(entity);
             }
@@ -48,15 +54,20 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: &str) {
-        let found: Vec<String> =
-            query_entities(text).iter().map(|e| format!("{}:{}", e.kind, e.name.expose())).collect();
+        let found: Vec<String> = query_entities(text)
+            .iter()
+            .map(|e| format!("{}:{}", e.kind, e.name.expose()))
+            .collect();
         assert_eq!(found.join(" "), expected, "{text}");
     }
 
     #[test]
     fn a_question_in_either_language_names_the_same_things() {
         check("我能吃二甲双胍吗？", "drug:metformin");
-        check("Is metformin fine with my asthma?", "drug:metformin disease:asthma");
+        check(
+            "Is metformin fine with my asthma?",
+            "drug:metformin disease:asthma",
+        );
         check("花生", "allergen:peanut");
         check("有哪些", "");
     }

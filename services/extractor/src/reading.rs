@@ -74,17 +74,29 @@ static COMPARES: LazyLock<Regex> = LazyLock::new(|| {
 static CONJUNCTION: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^\s*(?:(?:and|but|so|because|also|however|although|though)\s+|(?:但是|但|而且|并且|可是|然而|另外|因为|所以))+").expect("a fixed pattern")
 });
-static UNTIL: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"(?:直到|到|至|截止到?|持续到)\s*$|\b(?:until|till|through|up to|ending)(?: the)?\s*$").expect("a fixed pattern"));
-static BEGINS: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"开始|起|改|换|\b(?:start|starts|starting|begin|beginning|from|will|going to|as of)\b").expect("a fixed pattern")
+static UNTIL: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"(?:直到|到|至|截止到?|持续到)\s*$|\b(?:until|till|through|up to|ending)(?: the)?\s*$",
+    )
+    .expect("a fixed pattern")
 });
-static AHEAD: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"明天|后天|下周|下个?月|将|打算|预约|约了|复查|\b(?:tomorrow|next|will|going to|appointment|scheduled|due)\b").expect("a fixed pattern"));
+static BEGINS: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"开始|起|改|换|\b(?:start|starts|starting|begin|beginning|from|will|going to|as of)\b",
+    )
+    .expect("a fixed pattern")
+});
+static AHEAD: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"明天|后天|下周|下个?月|将|打算|预约|约了|复查|\b(?:tomorrow|next|will|going to|appointment|scheduled|due)\b").expect("a fixed pattern")
+});
 
 impl Reader {
     pub(crate) fn new(clock: Clock, known: Known) -> Self {
-        Self { clock, known, last_subject: None }
+        Self {
+            clock,
+            known,
+            last_subject: None,
+        }
     }
 
     pub(crate) fn into_known(self) -> Known {
@@ -121,7 +133,11 @@ impl Reader {
             let clause = &analysed[part.range.clone()];
             let clause = clause.trim_end_matches(['.', '。', '!', ';', ' ', '\n', '\r']);
             let mut mood = modality(clause, asks && i == last, supposed);
-            if cue.is_some() && mood.refused == Some(RejectCode::NotUserAssertion) && i == last && !crate::modality::is_question(clause) {
+            if cue.is_some()
+                && mood.refused == Some(RejectCode::NotUserAssertion)
+                && i == last
+                && !crate::modality::is_question(clause)
+            {
                 mood.refused = None;
             }
             // Only a supposition that opens the sentence rules what follows.
@@ -154,8 +170,17 @@ impl Reader {
                 }
             }
             if !COMPARES.is_match(clause) {
-                let of_facts = heard.iter().rev().find(|(at, _)| *at == i).map(|(_, h)| vec![h.subject.clone()]);
-                let of_words = part.persons.iter().rev().find(|p| !p.who.is_empty()).map(|p| p.who.clone());
+                let of_facts = heard
+                    .iter()
+                    .rev()
+                    .find(|(at, _)| *at == i)
+                    .map(|(_, h)| vec![h.subject.clone()]);
+                let of_words = part
+                    .persons
+                    .iter()
+                    .rev()
+                    .find(|p| !p.who.is_empty())
+                    .map(|p| p.who.clone());
                 carried = of_facts.or(of_words).or(carried);
             }
             self.note_relative(&part.persons);
@@ -163,19 +188,35 @@ impl Reader {
         self.add_contrasts(&analysed, &parts, &stated, named_only, &mut heard);
         self.last_subject = carried;
         place(&sentence, raw, &analysed, &parts, &mut heard);
-        if heard.iter().filter(|(_, h)| h.refused.is_none()).count() == 1 && !statement.text.is_empty() {
+        if heard.iter().filter(|(_, h)| h.refused.is_none()).count() == 1
+            && !statement.text.is_empty()
+        {
             let whole = statement.text.clone();
-            heard.iter_mut().filter(|(_, h)| h.refused.is_none()).for_each(|(_, h)| h.text.clone_from(&whole));
+            heard
+                .iter_mut()
+                .filter(|(_, h)| h.refused.is_none())
+                .for_each(|(_, h)| h.text.clone_from(&whole));
         }
         statement.heard = heard.into_iter().map(|(_, h)| h).collect();
         statement
     }
 
-    fn statement(&self, sentence: &Sentence, raw: &str, analysed: &str, cue: Option<&explicit::Cue>) -> Statement {
+    fn statement(
+        &self,
+        sentence: &Sentence,
+        raw: &str,
+        analysed: &str,
+        cue: Option<&explicit::Cue>,
+    ) -> Statement {
         let kept = trimmed(analysed);
-        let text = raw.get(sentence.folded.original(kept)).unwrap_or(raw).trim().to_owned();
+        let text = raw
+            .get(sentence.folded.original(kept))
+            .unwrap_or(raw)
+            .trim()
+            .to_owned();
         let mood = modality(analysed, false, false);
-        let valid_to = (mood.lasting == Lasting::TodayOnly).then(|| self.clock.end_of_day(self.clock.today()));
+        let valid_to =
+            (mood.lasting == Lasting::TodayOnly).then(|| self.clock.end_of_day(self.clock.today()));
         let persons = crate::subject::persons(analysed);
         let first = persons.iter().find_map(|p| p.who.first());
         Statement {
@@ -184,7 +225,8 @@ impl Reader {
             asks_to_keep: cue.is_some(),
             announces: cue.is_some_and(|cue| cue.announces),
             says_something: explicit::says_something(analysed),
-            is_question: cue.is_none() && (analysed.trim_end().ends_with('?') || crate::modality::is_question(analysed)),
+            is_question: cue.is_none()
+                && (analysed.trim_end().ends_with('?') || crate::modality::is_question(analysed)),
             text,
             subject: first.cloned().unwrap_or_default(),
             entities: crate::query::query_entities(analysed),
@@ -193,13 +235,20 @@ impl Reader {
     }
 
     /// Whom a finding is about, and whether that is only carried over from another sentence.
-    fn whom(&self, found: &Found, scene: &Scene<'_>, persons: &[Person], carried: Option<&[Subject]>) -> (Vec<Subject>, bool) {
+    fn whom(
+        &self,
+        found: &Found,
+        scene: &Scene<'_>,
+        persons: &[Person],
+        carried: Option<&[Subject]>,
+    ) -> (Vec<Subject>, bool) {
         if let Some(subjects) = &found.subjects {
             return (subjects.clone(), false);
         }
         let pronoun = |person: &Person| {
             let word = &scene.text[person.start..person.end];
-            let relative = self.known.relative.clone();
+            let is_plural = word.ends_with('们') || word == "they";
+            let relative = self.known.relative.clone().filter(|_| !is_plural);
             vec![relative.unwrap_or_else(|| Subject::Other(word.to_owned()))]
         };
         match nearest(persons, found.anchor) {
@@ -211,7 +260,10 @@ impl Reader {
             return (carried.to_vec(), false);
         }
         // 降压药我爸停了, 对花生过敏的是我爸: the person stands behind.
-        let behind = persons.iter().find(|p| !p.who.is_empty()).filter(|_| scene.is_chinese() && !COMPARES.is_match(scene.text));
+        let behind = persons
+            .iter()
+            .find(|p| !p.who.is_empty())
+            .filter(|_| scene.is_chinese() && !COMPARES.is_match(scene.text));
         if let Some(person) = behind {
             return (person.who.clone(), false);
         }
@@ -230,12 +282,23 @@ impl Reader {
             Hedge::Weak => 700,
             Hedge::Strong => 400,
         };
-        let confidence = found.confidence_max.min(hedge).min(if is_guess { 800 } else { 1000 });
+        let confidence = found
+            .confidence_max
+            .min(hedge)
+            .min(if is_guess { 800 } else { 1000 });
         let is_denied_event = found.polarity == Polarity::Negative
             && matches!(found.kind, Kind::Procedure | Kind::Measurement)
             || found.polarity == Polarity::Negative && found.attribute == Some("examination");
+        // 他 without anybody named before is nobody.
+        let is_nobody =
+            matches!(subject, Subject::Other(word) if PRONOUNS.contains(&word.as_str()));
+        // "I like the novel" quotes nobody.
+        let is_taste =
+            found.kind == Kind::Preference && mood.refused == Some(RejectCode::OtherSpeaker);
         let refused = mood
             .refused
+            .filter(|_| !is_taste)
+            .or(is_nobody.then_some(RejectCode::Unconfirmed))
             .or((mood.hedge == Hedge::Strong).then_some(RejectCode::Unconfirmed))
             .or((mood.lasting == Lasting::ThisOnce).then_some(RejectCode::Transient))
             // "没做过手术" has no comparable form; its opposite must not be kept instead.
@@ -256,19 +319,36 @@ impl Reader {
 
     fn interval(&self, found: &Found, scene: &Scene<'_>) -> (Timestamp, Option<Timestamp>) {
         let at = self.clock.at();
-        let day_end = (scene.modality.lasting == Lasting::TodayOnly && found.attribute != Some("appointment"))
-            .then(|| self.clock.end_of_day(self.clock.today()));
+        let day_end = (scene.modality.lasting == Lasting::TodayOnly
+            && found.attribute != Some("appointment"))
+        .then(|| self.clock.end_of_day(self.clock.today()));
         if let Holds::Given { from, to } = &found.holds {
             return (*from, to.or(day_end));
         }
-        let direction = if AHEAD.is_match(scene.text) { Direction::Future } else { Direction::Past };
+        let direction = if AHEAD.is_match(scene.text) {
+            Direction::Future
+        } else {
+            Direction::Past
+        };
         let moments = scene.moments(direction);
-        let is_end = |m: &Moment| UNTIL.is_match(&scene.text[..m.start]) || scene.text[m.start..].starts_with("until");
-        let to = moments.iter().find(|m| is_end(m)).map(|m| self.clock.instant(m.to.max(m.from)));
+        let is_end = |m: &Moment| {
+            UNTIL.is_match(&scene.text[..m.start]) || scene.text[m.start..].starts_with("until")
+        };
+        let ahead = scene.moments(Direction::Future);
+        let to = ahead
+            .iter()
+            .find(|m| is_end(m))
+            .map(|m| self.clock.instant(m.to.max(m.from)));
         let from = moments
             .iter()
             .filter(|m| !m.attributive && !is_end(m))
-            .map(|m| if m.is_now { at } else { self.clock.instant(m.from) })
+            .map(|m| {
+                if m.is_now {
+                    at
+                } else {
+                    self.clock.instant(m.from)
+                }
+            })
             // What lies ahead is when it begins only if the clause says so.
             .find(|from| *from <= at || BEGINS.is_match(scene.text));
         (from.unwrap_or(at), to.or(day_end))
@@ -279,17 +359,32 @@ impl Reader {
         match found.kind {
             Kind::Medication => self.known.drug = Some((value, found.quantity.clone())),
             Kind::Allergy => {
-                self.known.allergies.retain(|(whose, v, _)| !(whose.as_slice() == who && *v == value));
-                self.known.allergies.push((who.to_vec(), value, found.polarity));
+                self.known
+                    .allergies
+                    .retain(|(whose, v, _)| !(whose.as_slice() == who && *v == value));
+                self.known
+                    .allergies
+                    .push((who.to_vec(), value, found.polarity));
             }
             Kind::Condition => self.known.condition = found.value.clone(),
-            Kind::Contraindication | Kind::Procedure | Kind::Measurement | Kind::Preference | Kind::Event
-            | Kind::Constraint | Kind::Fact | Kind::Policy | Kind::Lesson | Kind::Episode => (),
+            Kind::Contraindication
+            | Kind::Procedure
+            | Kind::Measurement
+            | Kind::Preference
+            | Kind::Event
+            | Kind::Constraint
+            | Kind::Fact
+            | Kind::Policy
+            | Kind::Lesson
+            | Kind::Episode => (),
         }
     }
 
     fn note_relative(&mut self, persons: &[Person]) {
-        let relative = persons.iter().flat_map(|p| &p.who).rfind(|who| **who != Subject::Self_);
+        let relative = persons
+            .iter()
+            .flat_map(|p| &p.who)
+            .rfind(|who| **who != Subject::Self_);
         if let Some(relative) = relative {
             self.known.relative = Some(relative.clone());
         }
@@ -312,7 +407,15 @@ impl Reader {
             let Some(part) = parts.get(at) else { continue };
             let clause = &analysed[part.range.clone()];
             let mood = modality(clause, false, false);
-            let scene = Scene::read(clause, Modality { refused: None, ..mood }, self.clock, &known);
+            let scene = Scene::read(
+                clause,
+                Modality {
+                    refused: None,
+                    ..mood
+                },
+                self.clock,
+                &known,
+            );
             for subject in &who {
                 let mut one = self.hear(&found, subject, &scene, false);
                 one.quote = WHOLE.to_owned();
@@ -323,19 +426,32 @@ impl Reader {
     }
 }
 
+const PRONOUNS: [&str; 13] = [
+    "他", "她", "他们", "她们", "he", "she", "him", "his", "her", "hers", "they", "he's", "she's",
+];
+
 /// Marks a finding whose quote is the whole sentence.
 const WHOLE: &str = "*";
 
 fn parts(analysed: &str) -> Vec<Part> {
     clauses(analysed)
         .into_iter()
-        .map(|range| Part { persons: crate::subject::persons(&analysed[range.clone()]), range })
+        .map(|range| Part {
+            persons: crate::subject::persons(&analysed[range.clone()]),
+            range,
+        })
         .collect()
 }
 
 /// Gives every finding its words: the clause as quote; as text the clause, from where its person is
 /// named.
-fn place(sentence: &Sentence, raw: &str, analysed: &str, parts: &[Part], heard: &mut [(usize, Heard)]) {
+fn place(
+    sentence: &Sentence,
+    raw: &str,
+    analysed: &str,
+    parts: &[Part],
+    heard: &mut [(usize, Heard)],
+) {
     let cut = |from: usize, to: usize| {
         let lead = CONJUNCTION.find(&analysed[from..to]).map_or(0, |m| m.end());
         let from = from + lead;
@@ -352,12 +468,20 @@ fn place(sentence: &Sentence, raw: &str, analysed: &str, parts: &[Part], heard: 
         }
         one.quote = cut(part.start, part.end);
         // Whose it is must be readable in the text itself.
-        let names_subject = |p: &Part| p.persons.iter().any(|person| person.who.contains(&one.subject));
+        let names_subject = |p: &Part| {
+            p.persons
+                .iter()
+                .any(|person| person.who.contains(&one.subject))
+        };
         let is_own = one.subject == Subject::Self_ || names_subject(&parts[*at]);
         let from = if is_own {
             part.start
         } else {
-            parts[..*at].iter().rev().find(|p| names_subject(p)).map_or(part.start, |p| p.range.start)
+            parts[..*at]
+                .iter()
+                .rev()
+                .find(|p| names_subject(p))
+                .map_or(part.start, |p| p.range.start)
         };
         one.text = cut(from, part.end);
     }
@@ -365,7 +489,13 @@ fn place(sentence: &Sentence, raw: &str, analysed: &str, parts: &[Part], heard: 
 
 /// The range of a text without white space and marks around it.
 fn trimmed(text: &str) -> Range<usize> {
-    let is_edge = |c: char| c.is_whitespace() || matches!(c, '.' | ',' | ';' | ':' | '!' | '?' | '。' | '、' | '-' | '…');
+    let is_edge = |c: char| {
+        c.is_whitespace()
+            || matches!(
+                c,
+                '.' | ',' | ';' | ':' | '!' | '?' | '。' | '、' | '-' | '…'
+            )
+    };
     let start = text.len() - text.trim_start_matches(is_edge).len();
     let end = text.trim_end_matches(is_edge).len();
     start..end.max(start)
@@ -374,14 +504,23 @@ fn trimmed(text: &str) -> Range<usize> {
 fn entities(found: &Found, subject: &Subject, scene: &Scene<'_>) -> Vec<Entity> {
     let mut all = found.entities.clone();
     if *subject != Subject::Self_ {
-        all.push(Entity { kind: EntityKind::Person, name: Text::new(subject.to_string()) });
+        all.push(Entity {
+            kind: EntityKind::Person,
+            name: Text::new(subject.to_string()),
+        });
     }
     for mention in &scene.mentions {
         // Foods and allergens beside the fact are everyday words; only the slot's own counts.
-        let is_telling = matches!(mention.class, Class::Drug | Class::Condition | Class::Test | Class::Procedure);
+        let is_telling = matches!(
+            mention.class,
+            Class::Drug | Class::Condition | Class::Test | Class::Procedure
+        );
         let is_new_allergy_drug = found.kind == Kind::Allergy && mention.class == Class::Drug;
         if let Some(kind) = entity_kind(mention).filter(|_| is_telling || is_new_allergy_drug) {
-            all.push(Entity { kind, name: Text::new(mention.name) });
+            all.push(Entity {
+                kind,
+                name: Text::new(mention.name),
+            });
         }
     }
     let mut unique: Vec<Entity> = Vec::new();
@@ -392,4 +531,3 @@ fn entities(found: &Found, subject: &Subject, scene: &Scene<'_>) -> Vec<Entity> 
     }
     unique
 }
-

@@ -60,7 +60,11 @@ impl<'a> Scene<'a> {
     }
 
     pub(crate) fn polarity_before(&self, end: usize) -> Polarity {
-        if self.negated_before(end) { Polarity::Negative } else { Polarity::Positive }
+        if self.negated_before(end) {
+            Polarity::Negative
+        } else {
+            Polarity::Positive
+        }
     }
 
     /// Assert, unless a word says that the world or the record changed.
@@ -75,7 +79,9 @@ impl<'a> Scene<'a> {
     }
 
     pub(crate) fn of_class(&self, class: Class) -> impl Iterator<Item = &Mention> {
-        self.mentions.iter().filter(move |mention| mention.class == class)
+        self.mentions
+            .iter()
+            .filter(move |mention| mention.class == class)
     }
 
     pub(crate) fn moments(&self, direction: Direction) -> Vec<Moment> {
@@ -94,7 +100,10 @@ pub(crate) enum Holds {
     #[default]
     State,
     /// Given by the pattern.
-    Given { from: Timestamp, to: Option<Timestamp> },
+    Given {
+        from: Timestamp,
+        to: Option<Timestamp>,
+    },
 }
 
 /// What a pattern found. Places are bytes of the clause's folded text.
@@ -120,7 +129,12 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    pub(crate) fn new(kind: Kind, attribute: &'static str, value: impl Into<String>, anchor: usize) -> Self {
+    pub(crate) fn new(
+        kind: Kind,
+        attribute: &'static str,
+        value: impl Into<String>,
+        anchor: usize,
+    ) -> Self {
         Self {
             kind,
             attribute: Some(attribute),
@@ -149,7 +163,10 @@ impl Found {
     }
 
     pub(crate) fn entity(mut self, kind: EntityKind, name: &str) -> Self {
-        self.entities.push(Entity { kind, name: Text::new(name) });
+        self.entities.push(Entity {
+            kind,
+            name: Text::new(name),
+        });
         self
     }
 }
@@ -157,14 +174,39 @@ impl Found {
 /// Items of a list in one slot: `花生、芒果和海鲜`, `peanuts, mango and shellfish`.
 pub(crate) fn items(slot: &str) -> Vec<&str> {
     const JOINTS: [&str; 20] = [
-        "、", ",", ";", " and ", " or ", " & ", " as well as ", " plus ", " nor ", "以及", "还有", "和", "及", "与", "跟",
-        "或者", "或", "外加", "and ", " also ",
+        "、",
+        ",",
+        ";",
+        " and ",
+        " or ",
+        " & ",
+        " as well as ",
+        " plus ",
+        " nor ",
+        "以及",
+        "还有",
+        "和",
+        "及",
+        "与",
+        "跟",
+        "或者",
+        "或",
+        "外加",
+        "and ",
+        " also ",
     ];
     let mut parts = vec![slot];
     for joint in JOINTS {
-        parts = parts.into_iter().flat_map(|part| part.split(joint)).collect();
+        parts = parts
+            .into_iter()
+            .flat_map(|part| part.split(joint))
+            .collect();
     }
-    parts.into_iter().map(str::trim).filter(|part| !part.is_empty()).collect()
+    parts
+        .into_iter()
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .collect()
 }
 
 /// A name that nobody knows, in a comparable form: no marks around it, no article, no plural.

@@ -29,7 +29,10 @@ pub(crate) fn sentences(text: &str) -> Vec<Sentence> {
     for range in sentence_ranges(text) {
         let raw = &text[range.clone()];
         if raw.chars().any(char::is_alphanumeric) {
-            found.push(Sentence { range, folded: Folded::of(raw) });
+            found.push(Sentence {
+                range,
+                folded: Folded::of(raw),
+            });
         }
     }
     found
@@ -48,10 +51,14 @@ fn sentence_ranges(text: &str) -> Vec<Range<usize>> {
         if matches!(c, ',' | '，' | '、' | ' ') {
             last_soft = Some(end);
         }
-        let is_mark = matches!(c, '。' | '！' | '？' | '!' | '?' | '；' | ';' | '\n' | '\r' | '…');
+        let is_mark = matches!(
+            c,
+            '。' | '！' | '？' | '!' | '?' | '；' | ';' | '\n' | '\r' | '…'
+        );
         let is_stop = c == '.' && is_full_stop(&text[start..at], next);
         // `?!` and `……` end one sentence, not two.
-        let goes_on = next.is_some_and(|n| matches!(n, '！' | '？' | '!' | '?' | '…' | '"' | '”' | '」'));
+        let goes_on =
+            next.is_some_and(|n| matches!(n, '！' | '？' | '!' | '?' | '…' | '"' | '”' | '」'));
         if (is_mark || is_stop) && !(goes_on && c != '\n') {
             ranges.push(start..end);
             (start, chars_count, last_soft) = (end, 0, None);
@@ -68,17 +75,32 @@ fn sentence_ranges(text: &str) -> Vec<Range<usize>> {
 
 /// A full stop ends a sentence unless it stands in a number, an abbreviation or a name.
 fn is_full_stop(before: &str, next: Option<char>) -> bool {
-    if next.is_some_and(|n| !n.is_whitespace() && !is_han(n) && !matches!(n, '"' | '\'' | ')' | '”')) {
+    if next
+        .is_some_and(|n| !n.is_whitespace() && !is_han(n) && !matches!(n, '"' | '\'' | ')' | '”'))
+    {
         return false;
     }
-    let word_at = before.rfind(|c: char| !(c.is_alphanumeric() || c == '.')).map_or(0, |i| {
-        i + before[i..].chars().next().map_or(1, char::len_utf8)
-    });
+    let is_capital = before
+        .chars()
+        .next_back()
+        .is_some_and(|c| c.is_ascii_uppercase());
+    let word_at = before
+        .rfind(|c: char| !(c.is_alphanumeric() || c == '.'))
+        .map_or(0, |i| {
+            i + before[i..].chars().next().map_or(1, char::len_utf8)
+        });
     let word = before[word_at..].to_lowercase();
-    let is_abbreviation =
-        matches!(word.as_str(), "dr" | "mr" | "mrs" | "ms" | "st" | "e.g" | "i.e" | "vs" | "approx" | "prof");
-    let is_initial = word.chars().count() == 1 && word.chars().all(|c| c.is_ascii_alphabetic() && c != 'i');
-    let is_list_number = word.len() <= 2 && !word.is_empty() && word.chars().all(|c| c.is_ascii_digit())
+    let is_abbreviation = matches!(
+        word.as_str(),
+        "dr" | "mr" | "mrs" | "ms" | "st" | "e.g" | "i.e" | "vs" | "approx" | "prof"
+    );
+    let is_initial = word.chars().count() == 1
+        && is_capital
+        && word != "i"
+        && !before[..word_at].ends_with(['\'', '’']);
+    let is_list_number = word.len() <= 2
+        && !word.is_empty()
+        && word.chars().all(|c| c.is_ascii_digit())
         && before[..word_at].trim().is_empty();
     !(is_abbreviation || is_initial || is_list_number)
 }
@@ -86,7 +108,7 @@ fn is_full_stop(before: &str, next: Option<char>) -> bool {
 /// After an English comma or `and` these begin a new statement; anything else continues a list.
 static OPENS_CLAUSE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
-        r"^(?:(?:and|but|so|because|although|though|however|or|then|also|now|actually|since|plus)\s+)*(?:i|i'm|i've|i'd|i'll|we|we're|he|he's|she|she's|they|it|it's|you|my|his|her|our|your|their|the|this|that|there|which|who|whose|if|when|while|where|what|how|why|can|could|do|does|did|is|are|am|was|were|should|would|will|please|pls|no|not|never|don't|do not|doesn't|didn't|stop|stopped|start|started|take|takes|taking|took|have|has|had|having|been|live|lives|work|works|smoke|smokes|drink|drinks|prefer|prefers|like|likes|hate|hates|love|need|needs|want|wants|just|only|but|because|so|although|though|however|correction|sorry|mom|dad|nobody|neither|none|use|used|remember|note|write|keep|call|allergic|diagnosed|switched|changed|increased|decreased|reduced|went|also allergic|negative|denies)\b",
+        r"^(?:(?:and|but|so|because|although|though|however|or|then|also|now|actually|since|plus)\s+)*(?:i|i'm|i've|i'd|i'll|we|we're|he|he's|she|she's|they|it|it's|you|my|his|her|our|your|their|the|this|that|there|which|who|whose|if|when|while|where|what|how|why|can|could|do|does|did|is|are|am|was|were|should|would|will|please|pls|no|not|never|don't|do not|doesn't|didn't|stop|stopped|start|started|take|takes|taking|took|have|has|had|having|been|live|lives|work|works|smoke|smokes|drink|drinks|prefer|prefers|like|likes|hate|hates|love|need|needs|want|wants|just|only|but|because|so|although|though|however|correction|sorry|mom|dad|nobody|neither|none|use|used|remember|note|write|keep|call|allergic|diagnosed|switched|changed|increased|decreased|reduced|went|also allergic|negative|denies|especially|particularly)\b",
     )
     .expect("a fixed pattern")
 });
@@ -105,8 +127,10 @@ static ASKS_IF: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Words before which a Chinese sentence splits although there is no comma.
-static CHINESE_BREAK: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new("但是|但|可是|然而|而且|并且|另外|同时也|除此之外|因为|所以").expect("a fixed pattern"));
+static CHINESE_BREAK: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new("但是|但|可是|然而|而且|并且|另外|同时也|除此之外|因为|所以")
+        .expect("a fixed pattern")
+});
 
 /// Begins with how much, how often or what for: a detail of what was said before.
 static DETAIL: LazyLock<Regex> = LazyLock::new(|| {
@@ -137,7 +161,11 @@ pub(crate) fn clauses(folded: &str) -> Vec<Range<usize>> {
             cuts.push((hit.start(), hit.start() + 1));
         }
     }
-    cuts.extend(CHINESE_BREAK.find_iter(folded).map(|hit| (hit.start(), hit.start())));
+    cuts.extend(
+        CHINESE_BREAK
+            .find_iter(folded)
+            .map(|hit| (hit.start(), hit.start())),
+    );
     cuts.sort_unstable();
     let mut parts = Vec::new();
     let mut start = 0;
@@ -170,16 +198,33 @@ fn splits_at_comma(before: &str, after: &str) -> bool {
     if DETAIL.is_match(segment) && !names_drug() {
         return false;
     }
-    let is_chinese = before.chars().rev().take(8).any(is_han) || segment.chars().take(4).any(is_han);
-    if is_chinese { !is_bare_item(segment) } else { OPENS_CLAUSE.is_match(segment) }
+    let is_chinese =
+        before.chars().rev().take(8).any(is_han) || segment.chars().take(4).any(is_han);
+    // "5 mg, not 50 mg" is one correction.
+    let is_contrast =
+        segment.starts_with("not ") && segment[4..].starts_with(|c: char| c.is_ascii_digit());
+    if is_chinese {
+        !is_bare_item(segment)
+    } else {
+        OPENS_CLAUSE.is_match(segment) && !is_contrast
+    }
 }
 
 /// Nothing but a known word: the next item of a list.
 fn is_bare_item(segment: &str) -> bool {
-    const CLASSES: [Class; 6] =
-        [Class::Drug, Class::Allergen, Class::Condition, Class::Food, Class::Procedure, Class::Test];
+    const CLASSES: [Class; 6] = [
+        Class::Drug,
+        Class::Allergen,
+        Class::Condition,
+        Class::Food,
+        Class::Procedure,
+        Class::Test,
+    ];
     let item = segment.trim_matches(|c: char| !c.is_alphanumeric());
-    let item = ["以及", "还有", "和", "及", "或"].iter().find_map(|w| item.strip_prefix(w)).unwrap_or(item);
+    let item = ["以及", "还有", "和", "及", "或"]
+        .iter()
+        .find_map(|w| item.strip_prefix(w))
+        .unwrap_or(item);
     lookup_class(item, &CLASSES).is_some()
 }
 
@@ -195,7 +240,9 @@ fn join_allergen_lists(folded: &str, parts: Vec<Range<usize>>) -> Vec<Range<usiz
             Some(_) | None => joined.push(part.clone()),
         }
         let whole = &folded[joined.last().map_or(part.clone(), Clone::clone)];
-        waits = whole.contains('对') && !whole.contains("过敏") && whole.chars().count() <= 40
+        waits = whole.contains('对')
+            && !whole.contains("过敏")
+            && whole.chars().count() <= 40
             && folded[part.end..].contains("过敏");
     }
     joined
@@ -208,36 +255,65 @@ mod tests {
     fn check(text: &str, expected: &[&str]) {
         let found: Vec<String> = sentences(text)
             .iter()
-            .flat_map(|s| clauses(s.folded.as_str()).into_iter().map(|c| s.folded.as_str()[c].trim().to_owned()))
+            .flat_map(|s| {
+                clauses(s.folded.as_str())
+                    .into_iter()
+                    .map(|c| s.folded.as_str()[c].trim().to_owned())
+            })
             .collect();
         assert_eq!(found, expected, "{text}");
     }
 
     #[test]
     fn marks_and_commas_split() {
-        check("我爸对青霉素过敏，我自己没有药物过敏。", &["我爸对青霉素过敏", "我自己没有药物过敏。"]);
-        check("I have asthma. I take 2.5 mg of it.", &["i have asthma.", "i take 2.5 mg of it."]);
-        check("Dr. Smith put me on metformin.", &["dr. smith put me on metformin."]);
+        check(
+            "我爸对青霉素过敏，我自己没有药物过敏。",
+            &["我爸对青霉素过敏", "我自己没有药物过敏。"],
+        );
+        check(
+            "I have asthma. I take 2.5 mg of it.",
+            &["i have asthma.", "i take 2.5 mg of it."],
+        );
+        check(
+            "Dr. Smith put me on metformin.",
+            &["dr. smith put me on metformin."],
+        );
     }
 
     #[test]
     fn a_list_and_a_detail_stay_with_their_statement() {
         check("我对花生，芒果，海鲜过敏", &["我对花生,芒果,海鲜过敏"]);
         check("我在吃二甲双胍，每天两次", &["我在吃二甲双胍,每天两次"]);
-        check("I take metformin, lisinopril, and aspirin", &["i take metformin, lisinopril, and aspirin"]);
+        check(
+            "I take metformin, lisinopril, and aspirin",
+            &["i take metformin, lisinopril, and aspirin"],
+        );
     }
 
     #[test]
     fn a_conjunction_opens_a_clause() {
-        check("I don't smoke and I have asthma", &["i don't smoke", "and i have asthma"]);
-        check("我对花生过敏但对牛奶不过敏", &["我对花生过敏", "但对牛奶不过敏"]);
+        check(
+            "I don't smoke and I have asthma",
+            &["i don't smoke", "and i have asthma"],
+        );
+        check(
+            "我对花生过敏但对牛奶不过敏",
+            &["我对花生过敏", "但对牛奶不过敏"],
+        );
     }
 
     #[test]
     fn a_text_without_marks_is_still_cut() {
         let long = "词".repeat(1_000);
         let sentences = sentences(&long);
-        assert_eq!(sentences.iter().map(|s| s.range.len()).sum::<usize>(), long.len());
-        assert!(sentences.iter().all(|s| s.range.len() <= SENTENCE_CHARS_MAX * 3));
+        assert_eq!(
+            sentences.iter().map(|s| s.range.len()).sum::<usize>(),
+            long.len()
+        );
+        assert!(
+            sentences
+                .iter()
+                .all(|s| s.range.len() <= SENTENCE_CHARS_MAX * 3)
+        );
     }
 }

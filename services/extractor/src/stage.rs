@@ -44,7 +44,11 @@ impl Stage for Extractor {
     }
 
     async fn begin(&self, partition: u32, now: Timestamp) -> Result<Box<dyn Running>, StageError> {
-        let log_id = self.log.identity(Topic::Candidates, partition).await?.log_id;
+        let log_id = self
+            .log
+            .identity(Topic::Candidates, partition)
+            .await?
+            .log_id;
         let name = format!("{STAGE}-{partition}");
         let end = self.log.end(Topic::Candidates, partition).await?;
         let mut output: Skeleton =
@@ -55,7 +59,13 @@ impl Stage for Extractor {
         while output.next < end {
             let records = self
                 .log
-                .read(Topic::Candidates, partition, output.next, 2_000, BATCH_BYTES_MAX)
+                .read(
+                    Topic::Candidates,
+                    partition,
+                    output.next,
+                    2_000,
+                    BATCH_BYTES_MAX,
+                )
                 .await?;
             if records.is_empty() {
                 break;
@@ -87,7 +97,10 @@ impl Stage for Extractor {
 fn fold_output(output: &mut Skeleton, record: &Record) {
     let offset = record.position.offset;
     match read_clear(&record.payload) {
-        Ok(Clear::Input { origin: Some(origin), .. }) => output.answer(offset, origin),
+        Ok(Clear::Input {
+            origin: Some(origin),
+            ..
+        }) => output.answer(offset, origin),
         Ok(Clear::Parked(parked)) => output.parked(offset, parked),
         Ok(Clear::Unparked(unparked)) => output.unparked(offset, &unparked),
         Ok(
@@ -111,7 +124,10 @@ impl Recent {
     fn context(&self, owner: OwnerKey, turn: &Turn, episodes: Episodes) -> Context {
         let conversation = turn.conversation_id.clone().unwrap_or_default();
         let recent = self.turns.get(&(owner, conversation));
-        Context { recent: recent.into_iter().flatten().cloned().collect(), episodes }
+        Context {
+            recent: recent.into_iter().flatten().cloned().collect(),
+            episodes,
+        }
     }
 
     fn push(&mut self, owner: OwnerKey, turn: &Turn) {
@@ -151,7 +167,9 @@ impl Running for Reading {
     }
 
     async fn step(&mut self, records: Vec<Record>, now: Timestamp) -> Result<(), StageError> {
-        let Some(last) = records.last().map(|record| record.position.offset) else { return Ok(()) };
+        let Some(last) = records.last().map(|record| record.position.offset) else {
+            return Ok(());
+        };
         self.answer(records, now, None).await?;
         self.next = last + 1;
         if self.output.next >= self.snapshot_next + SNAPSHOT_EVERY {
@@ -168,13 +186,22 @@ impl Running for Reading {
     }
 
     fn parked(&self) -> Vec<OwnerKey> {
-        self.output.parked_owners().map(|parked| parked.owner).collect()
+        self.output
+            .parked_owners()
+            .map(|parked| parked.owner)
+            .collect()
     }
 }
 
 impl Reading {
     async fn save_snapshot(&mut self) {
-        snapshots::save(&*self.snapshots, &self.snapshot_name, self.log_id, &self.output).await;
+        snapshots::save(
+            &*self.snapshots,
+            &self.snapshot_name,
+            self.log_id,
+            &self.output,
+        )
+        .await;
         self.snapshot_next = self.output.next;
     }
 
@@ -244,7 +271,10 @@ impl Reading {
         if records.is_empty() {
             return Ok(());
         }
-        let appended = self.log.append(Topic::Candidates, self.partition, records.clone()).await?;
+        let appended = self
+            .log
+            .append(Topic::Candidates, self.partition, records.clone())
+            .await?;
         for (record, appended) in records.into_iter().zip(appended) {
             let record = Record {
                 position: appended.position,
@@ -264,7 +294,13 @@ impl Reading {
             let most = (self.next - from) as usize;
             let records = self
                 .log
-                .read(Topic::Conversation, self.partition, from, most, BATCH_BYTES_MAX)
+                .read(
+                    Topic::Conversation,
+                    self.partition,
+                    from,
+                    most,
+                    BATCH_BYTES_MAX,
+                )
                 .await?;
             let Some(last) = records.last() else { break };
             from = last.position.offset + 1;
@@ -287,7 +323,11 @@ impl Reading {
                 continue;
             }
             self.answer(waiting, now, Some(parked.owner)).await?;
-            let unparked = Unparked { stage: STAGE.to_owned(), owner: parked.owner, at: now };
+            let unparked = Unparked {
+                stage: STAGE.to_owned(),
+                owner: parked.owner,
+                at: now,
+            };
             let record = self.codec.unparked(&unparked)?;
             self.write(vec![record]).await?;
         }
@@ -305,7 +345,13 @@ impl Reading {
             let most = 2_000.min((self.next - from) as usize);
             let records = self
                 .log
-                .read(Topic::Conversation, self.partition, from, most, BATCH_BYTES_MAX)
+                .read(
+                    Topic::Conversation,
+                    self.partition,
+                    from,
+                    most,
+                    BATCH_BYTES_MAX,
+                )
                 .await?;
             let Some(last) = records.last() else { break };
             from = last.position.offset + 1;

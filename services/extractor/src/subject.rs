@@ -40,9 +40,17 @@ static RELATIVES: LazyLock<Relatives> = LazyLock::new(|| {
 
 impl Relatives {
     fn all(&self) -> impl Iterator<Item = &String> {
-        [&self.father, &self.mother, &self.spouse, &self.child, &self.sibling, &self.parents, &self.other]
-            .into_iter()
-            .flatten()
+        [
+            &self.father,
+            &self.mother,
+            &self.spouse,
+            &self.child,
+            &self.sibling,
+            &self.parents,
+            &self.other,
+        ]
+        .into_iter()
+        .flatten()
     }
 
     fn subjects(&self, word: &str) -> Vec<Subject> {
@@ -77,7 +85,11 @@ fn alternatives(words: impl Iterator<Item = String>) -> String {
 static CHINESE: LazyLock<Regex> = LazyLock::new(|| {
     let is_chinese = |word: &&String| word.chars().any(is_han);
     let many = alternatives(
-        RELATIVES.all().filter(is_chinese).filter(|w| w.chars().count() > 1).cloned(),
+        RELATIVES
+            .all()
+            .filter(is_chinese)
+            .filter(|w| w.chars().count() > 1)
+            .cloned(),
     );
     let any = alternatives(RELATIVES.all().filter(is_chinese).cloned());
     Regex::new(&format!(
@@ -89,7 +101,7 @@ static CHINESE: LazyLock<Regex> = LazyLock::new(|| {
 static ENGLISH: LazyLock<Regex> = LazyLock::new(|| {
     let is_english = |word: &&String| !word.chars().any(is_han);
     let words = alternatives(RELATIVES.all().filter(is_english).cloned());
-    let adjective = r"(?:(?:older|younger|elder|late|own|elderly|old|little|big|dear|eldest|youngest|oldest|twin|best|close|good|next-door|maternal|paternal|great|biological|adoptive|first|second|only|grown|adult|teenage|other|new|\w+[- ]year[- ]old|\w+-month-old|whole)\s+)?";
+    let adjective = r"(?:(?:older|younger|elder|late|own|elderly|old|little|big|dear|eldest|youngest|oldest|twin|best|close|good|next-door|maternal|paternal|great|biological|adoptive|first|second|only|grown|adult|teenage|other|new|\w+[- ]year[- ]old|\w+-month-old|whole|two|three|four|five|several)\s+){0,2}";
     Regex::new(&format!(
         r"\b(?:(?P<owner>my|our|his|her|their|your|the|both my|one of my|\w+'s)\s+{adjective}(?P<owned>{words})|(?P<bare>mom|dad|mum|mommy|daddy|mother|father|grandma|grandpa|grandmother|grandfather))\b(?:'s\s+{adjective}(?P<chain>{words})\b)?"
     ))
@@ -101,8 +113,10 @@ static SELF: LazyLock<Regex> = LazyLock::new(|| {
         .expect("a fixed pattern")
 });
 
-static THIRD: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"他们?|她们?|\b(?:he|she|him|his|her|hers|they|he's|she's)\b").expect("a fixed pattern"));
+static THIRD: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"他们?|她们?|\b(?:he|she|him|his|her|hers|they|he's|she's)\b")
+        .expect("a fixed pattern")
+});
 
 /// Persons in order of appearance, without overlaps.
 pub(crate) fn persons(folded: &str) -> Vec<Person> {
@@ -111,16 +125,32 @@ pub(crate) fn persons(folded: &str) -> Vec<Person> {
         for hit in regex.captures_iter(folded) {
             let whole = hit.get(0).expect("a match has a whole");
             if let Some(who) = named(&hit) {
-                found.push(Person { start: whole.start(), end: whole.end(), who, is_self: false });
+                found.push(Person {
+                    start: whole.start(),
+                    end: whole.end(),
+                    who,
+                    is_self: false,
+                });
             }
         }
     }
     for (regex, is_self) in [(&*SELF, true), (&*THIRD, false)] {
         for hit in regex.find_iter(folded) {
-            let is_free = found.iter().all(|p| hit.end() <= p.start || p.end <= hit.start());
+            let is_free = found
+                .iter()
+                .all(|p| hit.end() <= p.start || p.end <= hit.start());
             if is_free && !is_other_word(folded, hit.start(), hit.end()) {
-                let who = if is_self { vec![Subject::Self_] } else { Vec::new() };
-                found.push(Person { start: hit.start(), end: hit.end(), who, is_self });
+                let who = if is_self {
+                    vec![Subject::Self_]
+                } else {
+                    Vec::new()
+                };
+                found.push(Person {
+                    start: hit.start(),
+                    end: hit.end(),
+                    who,
+                    is_self,
+                });
             }
         }
     }
@@ -137,7 +167,9 @@ fn named(hit: &regex::Captures<'_>) -> Option<Vec<Subject>> {
     let get = |name: &str| hit.name(name).map(|m| m.as_str());
     let word = get("owned").or_else(|| get("bare"))?;
     let owner = get("owner").unwrap_or("");
-    let chain = ["chain", "chain1", "chain2"].into_iter().find_map(|name| hit.name(name));
+    let chain = ["chain", "chain1", "chain2"]
+        .into_iter()
+        .find_map(|name| hit.name(name));
     if let Some(chain) = chain {
         // 我老婆的妈妈, my wife's mother: somebody else.
         let whole = hit.get(0)?.as_str();
@@ -161,7 +193,14 @@ fn join_listed(folded: &str, persons: Vec<Person>) -> Vec<Person> {
             let gap = folded.get(last.end..person.start).unwrap_or("?").trim();
             let is_list = matches!(gap, "和" | "跟" | "与" | "、" | "and" | "&" | "以及" | ",");
             if is_list && !person.who.is_empty() && !last.who.is_empty() {
-                last.who.extend(person.who.iter().filter(|w| !last.who.contains(w)).cloned().collect::<Vec<_>>());
+                last.who.extend(
+                    person
+                        .who
+                        .iter()
+                        .filter(|w| !last.who.contains(w))
+                        .cloned()
+                        .collect::<Vec<_>>(),
+                );
                 last.end = person.end;
                 last.is_self |= person.is_self;
                 continue;
@@ -181,7 +220,11 @@ pub(crate) fn nearest(persons: &[Person], anchor: usize) -> Option<&Person> {
 pub(crate) fn of_query(text: &str) -> Option<Subject> {
     let folded = crate::fold::fold(text);
     let persons = persons(&folded);
-    let relative = persons.iter().flat_map(|p| &p.who).find(|who| **who != Subject::Self_).cloned();
+    let relative = persons
+        .iter()
+        .flat_map(|p| &p.who)
+        .find(|who| **who != Subject::Self_)
+        .cloned();
     relative.or_else(|| persons.iter().any(|p| p.is_self).then_some(Subject::Self_))
 }
 
@@ -194,8 +237,14 @@ mod tests {
         let found: Vec<String> = persons(&folded)
             .iter()
             .map(|p| {
-                if p.who.is_empty() { "?".to_owned() } else {
-                    p.who.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
+                if p.who.is_empty() {
+                    "?".to_owned()
+                } else {
+                    p.who
+                        .iter()
+                        .map(ToString::to_string)
+                        .collect::<Vec<_>>()
+                        .join("+")
                 }
             })
             .collect();

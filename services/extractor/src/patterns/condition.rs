@@ -12,30 +12,104 @@ use crate::scene::{Found, Scene, items};
 
 macro_rules! fixed {
     ($name:ident, $pattern:expr) => {
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
+        static $name: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
     };
 }
 
 // After these anything is a condition's name.
-fixed!(STRONG, r"(?:新增诊断|临床诊断|初步诊断|出院诊断|诊断(?:结果)?|确诊)(?:[:\s]|为|是|了|出|成|得了|患有|有)+|(?:患有|患了|罹患|得的是|患上了?)|(?:查出(?:来)?|检查出|检出|发现)(?:我)?(?:有|得了|患有|了)+|(?:医生|大夫|医院|专家|主任)(?:说|告诉我?|讲)(?:我|是)*(?:有|得了|患有|是)|既往(?:史|有|病史)[:有]?|\b(?:diagnosed (?:me )?(?:with|as having)|diagnosis(?: is| of|:)|(?:was|been|were) told (?:that )?(?:i|he|she) (?:have|had|has)|(?:doctor|gp|specialist) (?:says|said|told me) (?:that )?i have|new problem(?: on the list)?:?|problem list:?|active problems?:?|suffer(?:s|ing|ed)? from|living with|tested positive for|past medical history(?: of|:)?|pmh:?|was found to have|came down with|known case of|k/c/o)\s*");
+fixed!(
+    STRONG,
+    r"(?:新增诊断|临床诊断|初步诊断|出院诊断|诊断(?:结果)?)(?:[:\s]|为|是|了|出|成|得了|患有|有)+|确诊(?:[:\s]|为|是|了|得了|患有|有)*|(?:患有|患了|罹患|得的是|患上了?)|(?:查出(?:来)?|检查出|检出|发现)(?:我)?(?:有|得了|患有|了)+|(?:医生|大夫|医院|专家|主任)(?:说|告诉我?|讲)(?:我|是)*(?:有|得了|患有|是)|既往(?:史|有|病史)[:有]?|\b(?:diagnosed (?:me )?(?:with|as having)|diagnosis(?: is| of|:)|(?:was|been|were) told (?:that )?(?:i|he|she) (?:have|had|has)|(?:doctor|gp|specialist) (?:says|said|told me) (?:that )?i have|new problem(?: on the list)?:?|problem list:?|active problems?:?|suffer(?:s|ing|ed)? from|living with|tested positive for|past medical history(?: of|:)?|pmh:?|was found to have|came down with|known case of|k/c/o)\s*"
+);
 // After these only a known name is one.
-fixed!(WEAK, r"有|得过|得了|患过|是|犯了|还有|合并|伴有|曾患|\b(?:have|has|had|'ve got|'ve|got|gets?|with|history of|hx of|am|is|being|develop(?:ed)?|battling|and|or)\b");
-fixed!(OVER_AFTER, r"^(?:病|症)?(?:已经?|都|完全|基本|也|现在|终于|就)*(?:痊愈|治愈|治好|康复|好了|消失|没有了|缓解了|恢复了)|^\s*(?:has|have|had|is|was|are)?\s*(?:now |finally |completely |fully )*(?:resolved|cleared(?: up)?|gone(?: away)?|over|cured|healed|in remission)\b|^\s*(?:went away|is over)");
-fixed!(OVER_BEFORE, r"(?:治好|治愈)了?(?:我的)?$|\b(?:no longer have|no longer has|recovered from|cured of|got over|get rid of|got rid of|beat|free of|don't have|over (?:my|the))\s*(?:my |the |any )?$");
-fixed!(NOT_CONDITION_AFTER, r"^(?:药|科|医院|门诊|专家|饮食|食谱|知识|协会|风险|筛查|患者|病人|疫苗|专科|的药|用药|检查|的风险|怎么)|^\s*(?:medications?|medicines?|meds|clinic|specialist|risk|doctor|diet|screening|test|vaccine|patients?|pills?|drugs?|association|education|research|awareness|shot)\b");
-fixed!(PURPOSE, r"(?:用于|用来治|治疗|治|预防|防止|针对|管理)[^,;]{0,12}$|\b(?:for|to treat|treating|to prevent|preventing|because of my|against)\s+(?:my |the |her |his |a )?(?:\w+\s)?$");
+fixed!(
+    WEAK,
+    r"有|得过|得了|患过|是|犯了|还有|合并|伴有|曾患|\b(?:have|has|had|'ve got|'ve|got|gets?|with|history of|hx of|am|is|being|develop(?:ed)?|battling|and|or)\b"
+);
+fixed!(
+    OVER_AFTER,
+    r"^(?:病|症)?(?:已经?|都|完全|基本|也|现在|终于|就)*(?:痊愈|治愈|治好|康复|好了|消失|没有了|缓解了|恢复了)|^\s*(?:has|have|had|is|was|are)?\s*(?:now |finally |completely |fully )*(?:resolved|cleared(?: up)?|gone(?: away)?|over|cured|healed|in remission)\b|^\s*(?:went away|is over)"
+);
+fixed!(
+    OVER_SLOT,
+    r"^(?P<zh>[^,;:。]{2,30}?)(?:已经?|都|完全|基本|也|现在|终于|就)*(?:痊愈|治愈|治好了|康复|好了|消失了)|^(?:and |but |so |now |also )*(?:the |my |his |her |that )?(?P<en>[a-z][^,;:]{2,60}?)\s+(?:(?:has|have|had) (?:now |finally |completely |fully )?(?:resolved|cleared(?: up)?|gone(?: away)?|healed)|(?:is|was) (?:now |finally |completely )?(?:over|gone|cured|resolved|in remission)|went away)\b"
+);
+fixed!(
+    OVER_BEFORE,
+    r"(?:治好|治愈)了?(?:我的)?$|\b(?:no longer have|no longer has|recovered from|cured of|got over|get rid of|got rid of|beat|free of)\s*(?:my |the |any )?$"
+);
+fixed!(
+    NOT_CONDITION_AFTER,
+    r"^(?:药|科|医院|门诊|专家|饮食|食谱|知识|协会|风险|筛查|患者|病人|疫苗|专科|的药|用药|手术|检查|的风险|怎么)|^\s*(?:medications?|medicines?|meds|clinic|specialist|risk|doctor|diet|screening|test|vaccine|patients?|pills?|drugs?|association|education|research|awareness|shot|surgery|operation)\b"
+);
+fixed!(
+    PURPOSE,
+    r"(?:用于|用来治|治疗|治|预防|防止|针对|管理)[^,;]{0,12}$|\b(?:for|to treat|treating|to prevent|preventing|because of my|against)\s+(?:my |the |her |his |a )?(?:\w+\s)?$"
+);
 fixed!(HISTORY_AFTER, r"^(?:病)?史");
-fixed!(PAST_ONLY, r"得过|患过|曾经?(?:有|得|患)|以前(?:有|得)|小时候|年轻时|做过|\b(?:had|used to have|as a (?:child|kid|teenager)|in (?:my )?childhood|history of|previously had)\b");
-fixed!(FAMILY, r"家族(?:史|中|里)?|遗传史|\bfamily (?:history|hx)\b|\bruns in (?:my|the) family\b");
-fixed!(LASTING_COMPLAINT, r"慢性|长期|经常|一直|总是|反复|老是|多年|年了|个月了|常年|\b(?:chronic|often|frequently|always|recurrent|constantly|for years|for months|every (?:day|week|month))\b");
-fixed!(OPEN_END, r"(?:了|的|,|。|\.|;|并|需要|建议|要|开始|已|让|,|在医院).*$|\s(?:and (?:i|he|she|they|was|am|is|have|take|now|the)|but|since|because|when|which|so|in (?:the|my|19|20)\S*|at|from|last|this|by|two|three|yesterday|today|years? ago|a |about|after|for|that|who|as|on)\b.*$");
-fixed!(AM, r"\b(?:am|is|'m|i'm|he's|she's)\s+(?:a |an )?(?:type (?:1|2|one|two) )?(?P<what>diabetic|asthmatic|epileptic|obese|anemic|anaemic|hypertensive|prediabetic|depressed|autistic)\b");
-fixed!(SHAPE, r"(?:病|症|炎|癌|瘤|综合征|不全|衰竭|结石|溃疡|硬化|梗死|增生|息肉|囊肿|结节|狭窄|障碍|缺乏|中毒|感染|疝)$|(?:itis|osis|emia|aemia|oma|pathy|algia|plegia|trophy|disease|syndrome|disorder|cancer|infection|failure|deficiency|tumou?r|insufficiency|stenosis|fibrosis|ulcer|cyst|polyps?|stones?)$");
+fixed!(
+    PAST_ONLY,
+    r"得过|患过|曾经?(?:有|得|患)|以前(?:有|得)|小时候|年轻时|做过|\b(?:had|used to have|as a (?:child|kid|teenager)|in (?:my )?childhood|history of|previously had)\b"
+);
+fixed!(
+    HAVE_HAD,
+    r"\b(?:have|has|'ve) (?:also |always |now )?had\b|\bsince\b"
+);
+fixed!(
+    FAMILY,
+    r"家族(?:史|中|里)?|遗传史|\bfamily (?:history|hx)\b|\bruns in (?:my|the) family\b"
+);
+fixed!(
+    LASTING_COMPLAINT,
+    r"慢性|长期|经常|一直|总是|反复|老是|多年|年了|个月了|常年|\b(?:chronic|often|frequently|always|recurrent|constantly|for years|for months|every (?:day|week|month))\b"
+);
+fixed!(
+    OPEN_END,
+    r"(?:了|的|,|。|\.|;|并|需要|建议|要|开始|已|让|,|在医院).*$|\s(?:and (?:i|he|she|they|was|am|is|have|take|now|the)|but|since|because|when|which|so|in (?:the|my|19|20)\S*|at|from|last|this|by|two|three|yesterday|today|years? ago|a (?:year|month|week|few|couple|while|long)|about|after|for|that|who|as|on)\b.*$"
+);
+// A mood or complaint of these days.
+fixed!(
+    FEELS,
+    r"(?:感到|觉得|感觉|有些|有点|比较|很|变得|特别)(?:有些|有点|很|非常|特别|十分|有|些)*$|\b(?:feel|feels|feeling|felt)\b[^,;]{0,24}$"
+);
+fixed!(
+    LATELY,
+    r"最近|这几天|这两天|今天|昨天|近来|\b(?:recently|lately|these days|today|yesterday|this week)\b"
+);
+fixed!(
+    AM,
+    r"\b(?:am|is|'m|i'm|he's|she's)\s+(?:a |an )?(?:type (?:1|2|one|two) )?(?P<what>diabetic|asthmatic|epileptic|obese|anemic|anaemic|hypertensive|prediabetic|depressed|autistic)\b"
+);
+fixed!(
+    SHAPE,
+    r"(?:病|症|炎|癌|瘤|综合征|不全|衰竭|结石|溃疡|硬化|梗死|增生|息肉|囊肿|结节|狭窄|障碍|缺乏|中毒|感染|疝)$|(?:itis|osis|emia|aemia|oma|pathy|algia|plegia|trophy|disease|syndrome|disorder|cancer|infection|failure|deficiency|tumou?r|insufficiency|stenosis|fibrosis|ulcer|cyst|polyps?|stones?)$"
+);
 
 /// Connectors inside a condition's name that name nothing.
 const CONNECTORS: [&str; 22] = [
-    "due to", "caused by", "associated with", "of", "the", "in", "a", "an", "my", "and", "引起的", "所致的", "所致", "导致的",
-    "的", "伴", "合并", "性", "并", "部", "型", "with",
+    "due to",
+    "caused by",
+    "associated with",
+    "of",
+    "the",
+    "in",
+    "a",
+    "an",
+    "my",
+    "and",
+    "引起的",
+    "所致的",
+    "所致",
+    "导致的",
+    "的",
+    "伴",
+    "合并",
+    "性",
+    "并",
+    "部",
+    "型",
+    "with",
 ];
 
 /// What the clause says about conditions.
@@ -45,8 +119,11 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
     for hit in STRONG.find_iter(scene.text) {
         open_slot(scene, hit.start(), hit.end(), &mut taken, &mut found);
     }
+    over_slot(scene, &mut taken, &mut found);
     for phrase in phrases(scene) {
-        let is_taken = taken.iter().any(|t| phrase.range.start < t.end && t.start < phrase.range.end);
+        let is_taken = taken
+            .iter()
+            .any(|t| phrase.range.start < t.end && t.start < phrase.range.end);
         if !is_taken {
             known_phrase(scene, &phrase, &mut found);
         }
@@ -61,7 +138,13 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
             other => other,
         });
         let at = hit.get(0).map_or(0, |m| m.start());
-        found.push(condition(scene, value, at, scene.polarity_before(what.start()), scene.intent()));
+        found.push(condition(
+            scene,
+            value,
+            at,
+            scene.polarity_before(what.start()),
+            scene.intent(),
+        ));
     }
     found
 }
@@ -77,13 +160,37 @@ fn phrases(scene: &Scene<'_>) -> Vec<Phrase> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let known = &scene.mentions;
     for (i, mention) in known.iter().enumerate() {
-        let is_part = matches!(mention.class, Class::Condition | Class::Symptom | Class::Modifier(_));
-        if !is_part || known.iter().take(i).any(|m| m.start == mention.start && matches!(m.class, Class::Condition)) {
+        let is_part = matches!(
+            mention.class,
+            Class::Condition | Class::Symptom | Class::Modifier(_)
+        );
+        if !is_part
+            || known
+                .iter()
+                .take(i)
+                .any(|m| m.start == mention.start && matches!(m.class, Class::Condition))
+        {
             continue;
         }
         let joins = groups.last().and_then(|g| g.last()).is_some_and(|last| {
-            let gap = scene.text.get(known[*last].end..mention.start).unwrap_or("?").trim();
-            gap.is_empty() || matches!(gap, "of the" | "of" | "due to" | "of my" | "in my" | "in the" | "性" | "引起的" | "所致")
+            let gap = scene
+                .text
+                .get(known[*last].end..mention.start)
+                .unwrap_or("?")
+                .trim();
+            gap.is_empty()
+                || matches!(
+                    gap,
+                    "of the"
+                        | "of"
+                        | "due to"
+                        | "of my"
+                        | "in my"
+                        | "in the"
+                        | "性"
+                        | "引起的"
+                        | "所致"
+                )
         });
         match groups.last_mut() {
             Some(group) if joins => group.push(i),
@@ -93,12 +200,18 @@ fn phrases(scene: &Scene<'_>) -> Vec<Phrase> {
     groups
         .into_iter()
         .filter_map(|group| {
-            let names_one = group.iter().any(|i| matches!(known[*i].class, Class::Condition | Class::Symptom));
+            let names_one = group
+                .iter()
+                .any(|i| matches!(known[*i].class, Class::Condition | Class::Symptom));
             let (first, last) = (known[*group.first()?], known[*group.last()?]);
             let range = first.start..last.end;
             let name = compose(&scene.text[range.clone()])?;
             let is_symptom = group.iter().all(|i| known[*i].class != Class::Condition);
-            names_one.then_some(Phrase { range, name, is_symptom })
+            names_one.then_some(Phrase {
+                range,
+                name,
+                is_symptom,
+            })
         })
         .collect()
 }
@@ -111,7 +224,7 @@ fn compose(phrase: &str) -> Option<String> {
         return Some(name.to_owned());
     }
     let parts = mentions(phrase);
-    let (mut modifiers, mut names): (Vec<(u8, &str)>, Vec<&str>) = (Vec::new(), Vec::new());
+    let (mut modifiers, mut names): (Vec<(u8, &'static str)>, Vec<&str>) = (Vec::new(), Vec::new());
     let mut rest = String::new();
     let mut end = 0;
     for part in &parts {
@@ -121,14 +234,19 @@ fn compose(phrase: &str) -> Option<String> {
         match part.class {
             Class::Modifier(rank) => modifiers.push((rank, part.name)),
             Class::Condition | Class::Symptom => names.push(part.name),
-            Class::Drug | Class::Allergen | Class::Test | Class::Procedure | Class::Food | Class::Occupation => continue,
+            Class::Drug
+            | Class::Allergen
+            | Class::Test
+            | Class::Procedure
+            | Class::Food
+            | Class::Occupation => continue,
         }
         rest.push_str(&phrase[end..part.start]);
         rest.push(' ');
         end = part.end;
     }
     rest.push_str(&phrase[end..]);
-    let leftover = leftover(&rest);
+    let leftover = leftover(&rest, &mut modifiers);
     if !leftover.is_empty() || names.is_empty() {
         return None;
     }
@@ -137,17 +255,42 @@ fn compose(phrase: &str) -> Option<String> {
     names.sort_unstable();
     names.dedup();
     let words: Vec<&str> = modifiers.into_iter().map(|(_, name)| name).collect();
-    Some(format!("{} {}", words.join(" "), names.join(" with ")).trim().to_owned())
+    Some(
+        format!("{} {}", words.join(" "), names.join(" with "))
+            .trim()
+            .to_owned(),
+    )
 }
 
-fn leftover(rest: &str) -> String {
-    let mut words: Vec<&str> = rest.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).collect();
+fn leftover(rest: &str, modifiers: &mut Vec<(u8, &'static str)>) -> String {
+    let mut words: Vec<&str> = rest
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|w| !w.is_empty())
+        .collect();
     words.retain(|word| !CONNECTORS.contains(word));
+    // 膝 and 左 are too short to be looked for, but not to be known.
+    words.retain(|word| match crate::lexicon::modifier(word) {
+        Some(known) => {
+            modifiers.push(known);
+            false
+        }
+        None => true,
+    });
     let joined = words.join(" ");
-    joined.strip_prefix("due to").unwrap_or(&joined).trim().replace("due to", "")
+    joined
+        .strip_prefix("due to")
+        .unwrap_or(&joined)
+        .trim()
+        .replace("due to", "")
 }
 
-fn open_slot(scene: &Scene<'_>, at: usize, from: usize, taken: &mut Vec<Range<usize>>, found: &mut Vec<Found>) {
+fn open_slot(
+    scene: &Scene<'_>,
+    at: usize,
+    from: usize,
+    taken: &mut Vec<Range<usize>>,
+    found: &mut Vec<Found>,
+) {
     let text = scene.text;
     let slot = &text[from..];
     let slot = slot.split([',', ';', '(']).next().unwrap_or(slot);
@@ -162,12 +305,21 @@ fn open_slot(scene: &Scene<'_>, at: usize, from: usize, taken: &mut Vec<Range<us
         Some(name) if compose(slot).is_some() => vec![name],
         whole => {
             let parts: Vec<String> = items(slot).into_iter().filter_map(open_name).collect();
-            if parts.len() > 1 { parts } else { whole.into_iter().collect() }
+            let all_known = parts
+                .iter()
+                .all(|part| compose(part).is_some() || SHAPE.is_match(part));
+            if parts.len() > 1 && all_known {
+                parts
+            } else {
+                whole.into_iter().collect()
+            }
         }
     };
     taken.push(at..end);
     for name in names {
-        let looks_right = compose(&name).is_some() || lookup(&name, &[Class::Condition]).is_some() || SHAPE.is_match(&name);
+        let looks_right = compose(&name).is_some()
+            || lookup(&name, &[Class::Condition]).is_some()
+            || SHAPE.is_match(&name);
         let ended = OVER_AFTER.is_match(text[end.min(text.len())..].trim_start());
         let polarity = if ended { Polarity::Negative } else { polarity };
         let mut one = condition(scene, &name, at, polarity, scene.intent());
@@ -178,21 +330,70 @@ fn open_slot(scene: &Scene<'_>, at: usize, from: usize, taken: &mut Vec<Range<us
     }
 }
 
+/// "The … is over", "…已痊愈": named in whole, as it was when it began.
+fn over_slot(scene: &Scene<'_>, taken: &mut Vec<Range<usize>>, found: &mut Vec<Found>) {
+    let Some(hit) = OVER_SLOT.captures(scene.text) else {
+        return;
+    };
+    let Some(obj) = hit.name("zh").or_else(|| hit.name("en")) else {
+        return;
+    };
+    let from = scene
+        .persons
+        .iter()
+        .filter(|p| p.end <= obj.end())
+        .map(|p| p.end)
+        .max()
+        .unwrap_or(0)
+        .max(obj.start());
+    let slot = scene.text[from..obj.end()]
+        .trim_start_matches("'s")
+        .trim_start_matches(['的', ' ']);
+    let names_one = scene.mentions.iter().any(|m| {
+        matches!(m.class, Class::Condition | Class::Symptom)
+            && m.start >= from
+            && m.end <= obj.end()
+    });
+    let is_taken = taken.iter().any(|t| from < t.end && t.start < obj.end());
+    if let Some(name) =
+        open_name(slot).filter(|_| names_one && !is_taken && !scene.negated_before(obj.end()))
+    {
+        let intent = match scene.intent() {
+            Intent::Assert => Intent::Change,
+            other => other,
+        };
+        taken.push(from..obj.end());
+        found.push(condition(scene, &name, from, Polarity::Negative, intent));
+    }
+}
+
 fn slot_is_sure(intro: &str) -> bool {
-    intro.contains("诊断") || intro.contains("diagnos") || intro.contains("problem") || intro.contains("确诊") || intro.contains("患")
+    intro.contains("诊断")
+        || intro.contains("diagnos")
+        || intro.contains("problem")
+        || intro.contains("确诊")
+        || intro.contains("患")
 }
 
 fn open_name(slot: &str) -> Option<String> {
     let slot = slot.trim().trim_matches(|c: char| !c.is_alphanumeric());
-    if let Some(rest) = slot.strip_prefix("history of ").or_else(|| slot.strip_suffix('史').filter(|s| !s.ends_with('病'))) {
+    if let Some(rest) = slot
+        .strip_prefix("history of ")
+        .or_else(|| slot.strip_suffix('史').filter(|s| !s.ends_with('病')))
+    {
         let rest = rest.strip_prefix("a ").unwrap_or(rest);
-        return Some(format!("history of {}", compose(rest).or_else(|| crate::scene::open_name(rest))?));
+        return Some(format!(
+            "history of {}",
+            compose(rest).or_else(|| crate::scene::open_name(rest))?
+        ));
     }
     if let Some(name) = compose(slot) {
         return Some(name);
     }
     let count = slot.split_whitespace().count();
-    let is_name = (1..=8).contains(&count) && slot.chars().count() <= 60 && slot.chars().any(char::is_alphabetic);
+    let is_name = (1..=8).contains(&count)
+        && slot.chars().count() <= 60
+        && slot.chars().any(char::is_alphabetic);
     is_name.then(|| crate::lexicon::strip_leading(slot).to_owned())
 }
 
@@ -207,9 +408,14 @@ fn known_phrase(scene: &Scene<'_>, phrase: &Phrase, found: &mut Vec<Found>) {
     let person_right_before = scene.persons.iter().any(|p| {
         p.end <= phrase.range.start && text[p.end..phrase.range.start].chars().count() <= 4
     });
-    let stands_alone = before.trim().is_empty() || person_right_before || HISTORY_AFTER.is_match(after)
-        || FAMILY.is_match(before) || before.trim_end().ends_with(['、', ':', '和', '及'])
-        || ["denies", "denied", "否认", "没", "无", "没有"].iter().any(|w| before.trim_end().ends_with(w));
+    let stands_alone = before.trim().is_empty()
+        || person_right_before
+        || HISTORY_AFTER.is_match(after)
+        || FAMILY.is_match(before)
+        || before.trim_end().ends_with(['、', ':', '和', '及'])
+        || ["denies", "denied", "否认", "没", "无", "没有"]
+            .iter()
+            .any(|w| before.trim_end().ends_with(w));
     let has_cue = cue.is_some_and(|cue| before[cue.end()..].chars().count() <= 40);
     if !(over || has_cue || stands_alone) {
         return;
@@ -218,15 +424,28 @@ fn known_phrase(scene: &Scene<'_>, phrase: &Phrase, found: &mut Vec<Found>) {
     let anchor = cue.map_or(phrase.range.start, |cue| cue.start());
     let anchor = if over { phrase.range.start } else { anchor };
     let (polarity, intent) = if over && !before.contains("不会") {
-        (Polarity::Negative, match scene.intent() { Intent::Assert => Intent::Change, other => other })
+        (
+            Polarity::Negative,
+            match scene.intent() {
+                Intent::Assert => Intent::Change,
+                other => other,
+            },
+        )
     } else if negated {
         (Polarity::Negative, scene.intent())
     } else {
         (Polarity::Positive, scene.intent())
     };
     // 高血压没有了 was handled as over; 没有再 and 不再有 too.
-    let is_past = polarity == Polarity::Positive && PAST_ONLY.is_match(text) && !HISTORY_AFTER.is_match(after);
-    let name = if is_past { format!("history of {}", phrase.name) } else { phrase.name.clone() };
+    let is_past = polarity == Polarity::Positive
+        && PAST_ONLY.is_match(text)
+        && !HAVE_HAD.is_match(text)
+        && !HISTORY_AFTER.is_match(after);
+    let name = if is_past {
+        format!("history of {}", phrase.name)
+    } else {
+        phrase.name.clone()
+    };
     let mut one = condition(scene, &name, anchor, polarity, intent);
     if is_past {
         one.entities = Vec::new();
@@ -235,7 +454,9 @@ fn known_phrase(scene: &Scene<'_>, phrase: &Phrase, found: &mut Vec<Found>) {
     if FAMILY.is_match(text) {
         one.subjects = Some(vec![Subject::Other("family".to_owned())]);
     }
-    if phrase.is_symptom && !LASTING_COMPLAINT.is_match(text) && polarity == Polarity::Positive {
+    let is_complaint = phrase.is_symptom || FEELS.is_match(before);
+    let lasts = LASTING_COMPLAINT.is_match(text) && !LATELY.is_match(text);
+    if is_complaint && !lasts && (polarity == Polarity::Positive || phrase.is_symptom) {
         // Today's headache is no long-term memory.
         one.stability = -400;
     }
@@ -244,14 +465,21 @@ fn known_phrase(scene: &Scene<'_>, phrase: &Phrase, found: &mut Vec<Found>) {
     }
 }
 
-fn condition(scene: &Scene<'_>, name: &str, anchor: usize, polarity: Polarity, intent: Intent) -> Found {
-    let attribute = if name.starts_with("chronic kidney disease stage") || name == "end-stage renal disease" {
-        "ckd_stage"
-    } else if matches!(name, "prediabetes" | "type 2 diabetes") {
-        "glycaemic_status"
-    } else {
-        "condition"
-    };
+fn condition(
+    scene: &Scene<'_>,
+    name: &str,
+    anchor: usize,
+    polarity: Polarity,
+    intent: Intent,
+) -> Found {
+    let attribute =
+        if name.starts_with("chronic kidney disease stage") || name == "end-stage renal disease" {
+            "ckd_stage"
+        } else if matches!(name, "prediabetes" | "type 2 diabetes") {
+            "glycaemic_status"
+        } else {
+            "condition"
+        };
     let mut found = Found::new(Kind::Condition, attribute, name, anchor)
         .polarity(polarity)
         .intent(intent)

@@ -14,27 +14,66 @@ use crate::schedule::schedule;
 
 macro_rules! fixed {
     ($name:ident, $pattern:expr) => {
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
+        static $name: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
     };
 }
 
-fixed!(TAKE, r"服用|口服|在吃|在用|在服|在打|吃着|用着|正在[吃用服打]|使用|注射|吸入|吃|服|打|开了|开的|给开|开始用|加了|加用|新加|加上|改用|改吃|换成|换为|换了|用上|用的是|用药|处方|喷|涂|敷|滴|用|\b(?:take|takes|taking|took|on|using|uses?|used|prescribed|prescription for|put me on|put him on|put her on|start|started|starting|began|begin|switch(?:ed)? (?:me )?to|chang(?:ed|ing) to|inject(?:ing|s)?|given|gave me|added|add|adding|receiving|maintained on|medications?(?: are| is|:)|meds?(?: are| is|:))\b");
-fixed!(STOP, r"停了|停掉|停用|停服|停吃|停止(?:服用|使用|吃)?|停药|已停|停|不再(?:使用|服用|吃|用|打|注射|需要)?|不用再[吃用服打]|戒了|撤了|撤掉|断了|\b(?:no longer (?:take|takes|taking|on|use|using|need|prescribed)?|stop|stopped|stopping|quit|discontinue[sd]?|discontinuing|came off|come off|coming off|going off|went off|off of|got off|gave up|used to (?:take|be on|use)|weaned off|took me off|taken off|finished (?:my |the )?(?:course of )?|held)\b");
-fixed!(STOP_AFTER, r"^[^,;]{0,16}?(?:已经?|都|就|上周|昨天|今天|早就|刚)?(?:停了|停掉|停用|停服|停药|停止|不再(?:吃|用|服)|不[吃用服打]了|没再[吃用服]|断了)|^\s*(?:\d[\w./ ]{0,12})?(?:tablets?|pills?)?\s*(?:has been|was|were|is|have been|got)?\s*(?:stopped|discontinued|withdrawn|ended)\b");
-fixed!(NOT_TAKING, r"(?:不|没有?|未)(?:再|怎么|能)?(?:服用|使用|吃|用|服|打|注射)|\b(?:don't|do not|doesn't|does not|not|never|haven't been|am not|'m not|isn't) (?:currently )?(?:take|taking|on|use|using|taken|been on)\b");
+fixed!(
+    TAKE,
+    r"服用|口服|在吃|在用|在服|在打|吃着|用着|正在[吃用服打]|使用|注射|吸入|吃|服|打|开了|开的|给开|开始用|加了|加用|新加|加上|改用|改吃|换成|换为|换了|用上|用的是|用药|处方|喷|涂|敷|滴|用|\b(?:take|takes|taking|took|on|using|uses?|used|prescribed|prescription for|put me on|put him on|put her on|start|started|starting|began|begin|switch(?:ed)? (?:me )?to|chang(?:ed|ing) to|inject(?:ing|s)?|given|gave me|added|add|adding|receiving|maintained on|medications?(?: are| is|:)|meds?(?: are| is|:))\b"
+);
+fixed!(
+    STOP,
+    r"停了|停掉|停用|停服|停吃|停止(?:服用|使用|吃)?|停药|停|不再(?:使用|服用|吃|用|打|注射|需要)?|不用再[吃用服打]|戒了|撤了|撤掉|断了|\b(?:no longer (?:take|takes|taking|on|use|using|need|prescribed)?|stop|stopped|stopping|quit|discontinue[sd]?|discontinuing|came off|come off|coming off|going off|went off|off of|got off|gave up|used to (?:take|be on|use)|weaned off|took me off|taken off|finished (?:my |the )?(?:course of )?|held)\b"
+);
+fixed!(
+    STOP_AFTER,
+    r"^[^,;]{0,16}?(?:已经?|都|就|上周|昨天|今天|早就|刚)?(?:停了|停掉|停用|停服|停药|停止|不再(?:吃|用|服)|不[吃用服打]了|没再[吃用服]|断了)|^\s*(?:\d[\w./ ]{0,12})?(?:tablets?|pills?)?\s*(?:has been|was|were|is|have been|got)?\s*\b(?:stopped|discontinued|withdrawn)\b"
+);
+fixed!(
+    NOT_TAKING,
+    r"(?:不|没有?|未)(?:再|怎么|能)?(?:服用|使用|吃|用|服|打|注射)|\b(?:don't|do not|doesn't|does not|not|never|haven't been|am not|'m not|isn't) (?:currently )?(?:take|taking|on|use|using|taken|been on)\b"
+);
 // What makes a taking word no report of taking.
-fixed!(NO_REPORT, r"(?:不能|不可以?|不可|不让|禁止|不许|避免|禁|不准|不宜|慎)(?:再)?(?:服用|使用|吃|用|服|打|注射)?$|(?:可以|能|能够|可|想|不想|想要|打算|准备|考虑|建议|推荐|忘了?|忘记|漏|漏了|少|多|拒绝|害怕|讨厌|喜欢|要不要|试过|懒得)(?:再|继续|开始|停)?(?:服用|使用|吃|用|服|打|注射|停用?)?$|\b(?:can|could|can't|cannot|could not|couldn't|should|should not|shouldn't|must not|mustn't|avoid|avoiding|want to|wants to|would like to|like to|hate|hates|forgot to|forget to|missed|allowed to|not supposed to|refuse to|try|tried|thinking about|thinking of|consider|considering|recommends?|recommended|suggests?|suggested|may|might|told not to|afraid to|depend|based|focus|information|advice|opinion|article|effects?|side effects of)(?: me)?(?: to)?(?: not)?(?: be)?(?: \w+)?\s*$");
-fixed!(CHANGE_TO, r"(?:改成|改为|改到|调到|调整(?:为|到|成)|调成|调为|加到|加量到|加大到|增加到|增到|增至|减到|减至|减为|减量到|减少到|降到|降至|升到|升至|换成|变成|变为|应该是|应为|是|:)\s*$|\b(?:increased|decreased|reduced|raised|lowered|bumped|changed|changing|went|up|down|adjusted|switched|moved|titrated)(?:\s+(?:up|down|it|my dose|the dose|from .{1,24}))*\s+to\s*$|\bto\s*$|->\s*$");
-fixed!(FROM, r"从\s*$|由\s*$|\bfrom\s*$|原来\s*$|不是\s*$|\bnot\s*$|\binstead of\s*$");
-fixed!(DOSE_CHANGE, r"改成|改为|改到|调到|调整|调成|调为|加到|加量|加大|增加到|增到|增至|减到|减至|减为|减量|减少到|降到|降至|升到|剂量|一次吃|每次|\b(?:increased|decreased|reduced|raised|lowered|bumped|changed|adjusted|dose|dosage|titrated|went from)\b");
-fixed!(OPEN_ZH, r"(?:服用|停用|不再使用|不再服用|开始使用|使用|注射|在吃|在用|开了|开的|改用|加了|加用|吃|用)(?:了|着|过|一种|的|是)*(?P<obj>[^,;:()\d\s。对于和的]{2,18})");
-fixed!(OPEN_EN, r"\b(?P<cue>take|takes|taking|took|on|using|started|starting|prescribed|stopped|stop|no longer take|no longer taking|quit|put me on|switched to|discontinued|added)(?: me)?(?: on)?\s+(?:my |the |a |an |some )?(?P<obj>[a-z][a-z0-9-]{3,30}(?: [a-z]{2,12})?)");
-fixed!(DURATION, r"(?:[吃用服打]|连续|疗程|共)(?:上|满|够)?\s*(?P<n>\d{1,3}|[一二两三四五六七八九十]{1,3})\s*(?P<unit>天|周|个?星期|个?月)|\bfor (?:the next )?(?P<n2>\d{1,3}|an?|one|two|three|four|five|six|seven|ten) (?P<unit2>day|week|month)s?\b");
+fixed!(
+    NO_REPORT,
+    r"(?:不能|不可以?|不可|不让|禁止|不许|避免|禁|不准|不宜|慎)(?:再)?(?:服用|使用|吃|用|服|打|注射)?$|(?:可以|能|能够|可|想|不想|想要|打算|准备|考虑|建议|推荐|忘了?|忘记|漏|漏了|少|多|拒绝|害怕|讨厌|喜欢|要不要|试过|懒得)(?:再|继续|开始|停)?(?:服用|使用|吃|用|服|打|注射|停用?)?$|\b(?:can|could|can't|cannot|could not|couldn't|should|should not|shouldn't|must not|mustn't|avoid|avoiding|want to|wants to|would like to|like to|hate|hates|forgot to|forget to|missed|allowed to|not supposed to|refuse to|try|tried|thinking about|thinking of|consider|considering|recommends?|recommended|suggests?|suggested|may|might|told not to|afraid to|depend|based|focus|information|advice|opinion|article|effects?|side effects of)(?: me)?(?: to)?(?: not)?(?: be)?(?: \w+)?\s*$"
+);
+fixed!(
+    CHANGE_TO,
+    r"(?:改成|改为|改到|调到|调整(?:为|到|成)|调成|调为|加到|加量到|加大到|增加到|增到|增至|减到|减至|减为|减量到|减少到|降到|降至|升到|升至|换成|变成|变为|应该是|应为|是|:)\s*$|\b(?:increased|decreased|reduced|raised|lowered|bumped|changed|changing|went|up|down|adjusted|switched|moved|titrated)(?:\s+(?:up|down|it|my dose|the dose|from .{1,24}))*\s+to\s*$|\bto\s*$|->\s*$"
+);
+fixed!(
+    FROM,
+    r"从\s*$|由\s*$|\bfrom\s*$|原来\s*$|不是\s*$|\bnot\s*$|\binstead of\s*$"
+);
+fixed!(
+    DOSE_CHANGE,
+    r"改成|改为|改到|调到|调整|调成|调为|加到|加量|加大|增加到|增到|增至|减到|减至|减为|减量|减少到|降到|降至|升到|剂量|一次吃|每次|\b(?:increased|decreased|reduced|raised|lowered|bumped|changed|adjusted|dose|dosage|titrated|went from)\b"
+);
+fixed!(
+    OPEN_ZH,
+    r"(?:服用|停用|不再使用|不再服用|开始使用|使用|注射|在吃|在用|开了|开的|改用|加了|加用|吃|用)(?:了|着|过|一种|的|是)*(?P<obj>[^,;:()\d\s。对于和的]{2,18})"
+);
+fixed!(
+    OPEN_EN,
+    r"\b(?P<cue>take|takes|taking|took|on|using|started|starting|prescribed|stopped|stop|no longer take|no longer taking|quit|put me on|switched to|discontinued|added)(?: me)?(?: (?:on|taking|using|to take))?\s+(?:my |the |a |an |some )?(?P<obj>[a-z][a-z0-9-]{3,30}(?: [a-z]{2,12})?)"
+);
+fixed!(
+    DURATION,
+    r"(?:[吃用服打]|连续|疗程|共)(?:上|满|够)?\s*(?P<n>\d{1,3}|[一二两三四五六七八九十]{1,3})\s*(?P<unit>天|周|个?星期|个?月)|\bfor (?:the next )?(?P<n2>\d{1,3}|an?|one|two|three|four|five|six|seven|ten) (?P<unit2>day|week|month)s?\b"
+);
+fixed!(
+    WAS_TAKING,
+    r"\b(?:was|were) (?:also |still |only )?(?:taking|on|using)\b|(?:之前|以前|原来|曾经?)(?:一直)?(?:在)?(?:吃|用|服)"
+);
 fixed!(ONCE_ONLY, r"\btook\b|[吃用服打]了|[吃用服打]过");
 
 /// What the clause says about drugs being taken.
 pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
-    let is_allergy = scene.text.contains("过敏") || scene.text.contains("皮试") || scene.text.contains("allerg");
+    let is_allergy =
+        scene.text.contains("过敏") || scene.text.contains("皮试") || scene.text.contains("allerg");
     if is_allergy {
         return Vec::new();
     }
@@ -51,15 +90,25 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
     let mut last: Option<Reading> = None;
     for (i, drug) in named.iter().enumerate() {
         let left = if i == 0 { 0 } else { named[i - 1].range.end };
-        let right = named.get(i + 1).map_or(scene.text.len(), |next| next.range.start);
+        let right = named
+            .get(i + 1)
+            .map_or(scene.text.len(), |next| next.range.start);
         // In a list the first item's verb serves the others.
         let reading = read(scene, drug, left, right, is_open).or_else(|| {
             let gap = &scene.text[left..drug.range.start];
-            let is_list = i > 0 && gap.chars().count() <= 24 && !TAKE.is_match(gap) && !STOP.is_match(gap);
+            let is_list =
+                i > 0 && gap.chars().count() <= 24 && !TAKE.is_match(gap) && !STOP.is_match(gap);
             last.clone().filter(|_| is_list)
         });
         if let Some(reading) = &reading {
-            found.push(medication(scene, drug, left, right, reading));
+            let one = medication(scene, drug, left, right, reading);
+            // A brand in brackets behind the name says the same again.
+            let repeats = found.iter().any(|f: &Found| {
+                f.value == one.value && f.polarity == one.polarity && one.quantity.is_none()
+            });
+            if !repeats {
+                found.push(one);
+            }
         }
         last = reading;
     }
@@ -76,22 +125,39 @@ struct Reading {
     once: bool,
 }
 
-fn read(scene: &Scene<'_>, drug: &Drug, left: usize, right: usize, is_open: bool) -> Option<Reading> {
+fn read(
+    scene: &Scene<'_>,
+    drug: &Drug,
+    left: usize,
+    right: usize,
+    is_open: bool,
+) -> Option<Reading> {
     let text = scene.text;
     let before = &text[left..drug.range.start];
     let after = &text[drug.range.end..right];
     let intent = scene.intent();
-    let last = |regex: &Regex| regex.find_iter(before).last().map(|m| (left + m.start(), left + m.end()));
+    let last = |regex: &Regex| {
+        regex
+            .find_iter(before)
+            .last()
+            .map(|m| (left + m.start(), left + m.end()))
+    };
     let stop = last(&STOP);
     let take = last(&TAKE);
     let stopped = |anchor: usize| Reading {
         polarity: Polarity::Negative,
-        intent: if intent == Intent::Correct { intent } else { Intent::Change },
+        intent: if intent == Intent::Correct {
+            intent
+        } else {
+            Intent::Change
+        },
         anchor,
         once: false,
     };
     let is_report = |end: usize| !NO_REPORT.is_match(&text[..end]);
-    let no_stop = |at: usize| scene.negated_before(at) && !text[at..].starts_with("不") && !text[at..].starts_with("no ");
+    let no_stop = |at: usize| {
+        scene.negated_before(at) && !text[at..].starts_with("不") && !text[at..].starts_with("no ")
+    };
     if STOP_AFTER.is_match(after) {
         return Some(stopped(drug.range.start));
     }
@@ -110,44 +176,83 @@ fn read(scene: &Scene<'_>, drug: &Drug, left: usize, right: usize, is_open: bool
             Intent::Assert if ends => Intent::Change,
             other => other,
         };
-        return Some(Reading { polarity: Polarity::Negative, intent, anchor, once: false });
+        return Some(Reading {
+            polarity: Polarity::Negative,
+            intent,
+            anchor,
+            once: false,
+        });
     }
     if let Some((at, end)) = take {
         if !is_report(at) || !is_report(end) || scene.negated_before(at) {
             return None;
         }
         let verb = &text[at..end];
-        let is_change = ["加", "开始", "换", "改", "start", "switch", "put", "began", "add", "开"].iter().any(|w| verb.contains(w));
+        let is_change = [
+            "加", "开始", "换", "改", "start", "switch", "put", "began", "add", "开",
+        ]
+        .iter()
+        .any(|w| verb.contains(w));
         let intent = match intent {
             Intent::Assert if is_change => Intent::Change,
             other => other,
         };
-        let once = ONCE_ONLY.is_match(&text[at..]) && schedule(text).is_none() && has_past_day(scene);
-        return Some(Reading { polarity: Polarity::Positive, intent, anchor: at, once });
+        let once =
+            ONCE_ONLY.is_match(&text[at..]) && schedule(text).is_none() && has_past_day(scene);
+        return Some(Reading {
+            polarity: Polarity::Positive,
+            intent,
+            anchor: at,
+            once,
+        });
     }
     // "氨氯地平 每天 5 mg", "metformin 500 mg bid": a name with a dose or schedule is a report too.
+    let corrected = scene.modality.corrects && scene.amounts.iter().any(is_dose);
+    if corrected && is_report(drug.range.start) {
+        return Some(Reading {
+            polarity: Polarity::Positive,
+            intent: Intent::Correct,
+            anchor: drug.range.start,
+            once: false,
+        });
+    }
     let has_dose = dose(scene, drug, left, right).is_some() || schedule(after).is_some();
-    (has_dose && !is_open && is_report(drug.range.start) && !scene.negated_before(drug.range.start)).then_some(Reading {
-        polarity: Polarity::Positive,
-        intent,
-        anchor: drug.range.start,
-        once: false,
-    })
+    (has_dose && !is_open && is_report(drug.range.start) && !scene.negated_before(drug.range.start))
+        .then_some(Reading {
+            polarity: Polarity::Positive,
+            intent,
+            anchor: drug.range.start,
+            once: false,
+        })
 }
 
 fn has_past_day(scene: &Scene<'_>) -> bool {
     use crate::dates::Grain;
     let text = scene.text;
-    let goes_on = text.contains("年了") || text.contains("月了") || text.contains("开始") || text.contains("起")
-        || text.contains("since") || text.contains("started");
+    let goes_on = text.contains("年了")
+        || text.contains("月了")
+        || text.contains("开始")
+        || text.contains("起")
+        || text.contains("since")
+        || text.contains("started");
     let day = scene.moments(Direction::Past).iter().any(|m| {
-        matches!(m.grain, Grain::Day | Grain::Minute) && !m.attributive && (text.contains("了") || text.contains("took"))
+        matches!(m.grain, Grain::Day | Grain::Minute)
+            && !m.attributive
+            && (text.contains("了") || text.contains("took"))
     });
     day && !goes_on && !text.contains("了一年")
 }
 
-fn medication(scene: &Scene<'_>, drug: &Drug, left: usize, right: usize, reading: &Reading) -> Found {
-    let mut found = Found::new(Kind::Medication, "medication", drug.name.clone(), reading.anchor)
+fn medication(
+    scene: &Scene<'_>,
+    drug: &Drug,
+    left: usize,
+    right: usize,
+    reading: &Reading,
+) -> Found {
+    // Whose it is stands before the drug: "put me on …", "gave my son …".
+    let anchor = reading.anchor.max(drug.range.start);
+    let mut found = Found::new(Kind::Medication, "medication", drug.name.clone(), anchor)
         .polarity(reading.polarity)
         .intent(reading.intent)
         .entity(EntityKind::Drug, &drug.name);
@@ -160,6 +265,10 @@ fn medication(scene: &Scene<'_>, drug: &Drug, left: usize, right: usize, reading
     } else {
         found.quantity = dose(scene, drug, left, right);
     }
+    if WAS_TAKING.is_match(scene.text) && reading.polarity == Polarity::Positive {
+        // Perhaps over since.
+        found.confidence_max = 800;
+    }
     if reading.once {
         found.stability = -400;
     }
@@ -167,7 +276,9 @@ fn medication(scene: &Scene<'_>, drug: &Drug, left: usize, right: usize, reading
 }
 
 const MASS: [&str; 6] = ["mg", "mg/ml", "mg/actuation", "iu", "unit", "ml"];
-const COUNT: [&str; 7] = ["tablet", "capsule", "drop", "puff", "sachet", "ampoule", "pill"];
+const COUNT: [&str; 7] = [
+    "tablet", "capsule", "drop", "puff", "sachet", "ampoule", "pill",
+];
 
 fn is_dose(amount: &Amount) -> bool {
     MASS.contains(&amount.quantity.unit.as_str()) || COUNT.contains(&amount.quantity.unit.as_str())
@@ -176,10 +287,23 @@ fn is_dose(amount: &Amount) -> bool {
 /// The dose of one drug: what stands between it and its neighbours, the new one of two.
 fn dose(scene: &Scene<'_>, drug: &Drug, left: usize, right: usize) -> Option<Quantity> {
     let is_near = |a: &&Amount| is_dose(a) && a.start >= left && a.end <= right;
-    let after: Vec<&Amount> =
-        scene.amounts.iter().filter(is_near).filter(|a| a.start >= drug.range.start).collect();
-    let before: Vec<&Amount> =
-        scene.amounts.iter().filter(is_near).filter(|a| a.end <= drug.range.start).collect();
+    let after: Vec<&Amount> = scene
+        .amounts
+        .iter()
+        .filter(is_near)
+        .filter(|a| a.start >= drug.range.start)
+        .collect();
+    let before: Vec<&Amount> = scene
+        .amounts
+        .iter()
+        .filter(is_near)
+        .filter(|a| a.end <= drug.range.start)
+        .collect();
+    if scene.modality.corrects {
+        // "I meant 5 mg, not 50 mg of …": any amount but the one that was wrong.
+        let all: Vec<&Amount> = scene.amounts.iter().filter(is_near).collect();
+        return choose(scene.text, &all, drug.parts);
+    }
     let chosen = choose(scene.text, &after, drug.parts);
     // "500 mg of metformin", "两片阿司匹林": right before the name.
     chosen.or_else(|| {
@@ -198,17 +322,29 @@ fn choose(text: &str, amounts: &[&Amount], parts: usize) -> Option<Quantity> {
             .or(from.first())
             .map(|a| a.quantity.clone())
     };
-    if let Some(new) = amounts.iter().find(|a| CHANGE_TO.is_match(&text[..a.start])) {
+    if let Some(new) = amounts
+        .iter()
+        .find(|a| CHANGE_TO.is_match(&text[..a.start]))
+    {
         return Some(new.quantity.clone());
     }
-    let kept: Vec<&Amount> = amounts.iter().filter(|a| !FROM.is_match(&text[..a.start])).copied().collect();
+    let kept: Vec<&Amount> = amounts
+        .iter()
+        .filter(|a| !FROM.is_match(&text[..a.start]))
+        .copied()
+        .collect();
     // 250 mg/125 mg of a combination: the whole strength, as 0.625 g names it.
-    let [first, second, ..] = kept.as_slice() else { return first_mass(&kept) };
+    let [first, second, ..] = kept.as_slice() else {
+        return first_mass(&kept);
+    };
     let gap = text.get(first.end..second.start).unwrap_or("");
     let is_strength = gap.trim() == "/" || (parts > 1 && gap.contains('/'));
     if is_strength && first.quantity.unit == second.quantity.unit {
         let micros = first.quantity.micros.checked_add(second.quantity.micros)?;
-        return Some(Quantity { micros, unit: first.quantity.unit.clone() });
+        return Some(Quantity {
+            micros,
+            unit: first.quantity.unit.clone(),
+        });
     }
     first_mass(&kept)
 }
@@ -216,13 +352,19 @@ fn choose(text: &str, amounts: &[&Amount], parts: usize) -> Option<Quantity> {
 /// "for 7 days", 连吃三天: the course ends.
 fn duration(scene: &Scene<'_>) -> Holds {
     let text = scene.text;
-    let is_backward = text.contains("have been") || text.contains("'ve been") || text.contains("has been");
-    let Some(hit) = DURATION.captures(text).filter(|_| !is_backward) else { return Holds::State };
+    let is_backward =
+        text.contains("have been") || text.contains("'ve been") || text.contains("has been");
+    let Some(hit) = DURATION.captures(text).filter(|_| !is_backward) else {
+        return Holds::State;
+    };
     let whole = hit.get(0).expect("a match has a whole");
     if text[whole.end()..].starts_with(['了', '前']) || text[whole.end()..].starts_with(" ago") {
         return Holds::State;
     }
-    let n = hit.name("n").or_else(|| hit.name("n2")).map_or("", |m| m.as_str());
+    let n = hit
+        .name("n")
+        .or_else(|| hit.name("n2"))
+        .map_or("", |m| m.as_str());
     let n = crate::quantity::han_number(n).or(match n {
         "a" | "an" | "one" => Some(1),
         "two" => Some(2),
@@ -234,7 +376,11 @@ fn duration(scene: &Scene<'_>) -> Holds {
         "ten" => Some(10),
         _ => None,
     });
-    let days = match hit.name("unit").or_else(|| hit.name("unit2")).map_or("", |m| m.as_str()) {
+    let days = match hit
+        .name("unit")
+        .or_else(|| hit.name("unit2"))
+        .map_or("", |m| m.as_str())
+    {
         "天" | "day" => 1,
         "周" | "星期" | "个星期" | "week" => 7,
         _ => 30,
@@ -248,24 +394,69 @@ fn duration(scene: &Scene<'_>) -> Holds {
 /// A drug that the lexicon does not know, where the words around it or its own shape tell that it is
 /// one.
 fn open_drugs(scene: &Scene<'_>) -> Vec<Drug> {
-    let has_mass = scene.amounts.iter().any(|a| MASS.contains(&a.quantity.unit.as_str()));
-    let regex = if scene.is_chinese() { &*OPEN_ZH } else { &*OPEN_EN };
+    let has_mass = scene
+        .amounts
+        .iter()
+        .any(|a| MASS.contains(&a.quantity.unit.as_str()));
+    let regex = if scene.is_chinese() {
+        &*OPEN_ZH
+    } else {
+        &*OPEN_EN
+    };
     let mut found = Vec::new();
     for hit in regex.captures_iter(scene.text) {
         let obj = hit.name("obj").expect("the slot is not optional");
-        let phrase = obj.as_str().trim_end_matches(['了', '的', '每', '各']).trim();
+        let phrase = obj
+            .as_str()
+            .trim_end_matches(['了', '的', '每', '各'])
+            .trim();
         let first = phrase.split_whitespace().next().unwrap_or(phrase);
-        let is_sure = matches!(hit.name("cue").map(|m| m.as_str()), Some("prescribed" | "put me on"));
-        let dosed = has_mass && scene.amounts.iter().any(|a| a.start >= obj.start() && a.start - obj.end().min(a.start) <= 12);
-        let phrase = if looks_like_drug(phrase) { phrase } else if looks_like_drug(first) || dosed || is_sure { first } else { continue };
-        let is_common = matches!(phrase, "the" | "that" | "this" | "medication" | "medicine" | "medications" | "about" | "some" | "time" | "药" | "药物" | "care" | "turns" | "that's" | "them" | "these");
+        let is_sure = matches!(
+            hit.name("cue").map(|m| m.as_str()),
+            Some("prescribed" | "put me on")
+        );
+        let dosed = has_mass
+            && scene
+                .amounts
+                .iter()
+                .any(|a| a.start >= obj.start() && a.start - obj.end().min(a.start) <= 12);
+        let phrase = if looks_like_drug(phrase) {
+            phrase
+        } else if looks_like_drug(first) || dosed || is_sure {
+            first
+        } else {
+            continue;
+        };
+        let is_common = matches!(
+            phrase,
+            "the"
+                | "that"
+                | "this"
+                | "medication"
+                | "medicine"
+                | "medications"
+                | "about"
+                | "some"
+                | "time"
+                | "药"
+                | "药物"
+                | "care"
+                | "turns"
+                | "that's"
+                | "them"
+                | "these"
+        );
         let known = crate::lexicon::mentions(phrase);
         if is_common || !known.is_empty() && !dosed {
             continue;
         }
         if let Some(name) = open_drug(phrase) {
             let range = obj.start()..obj.start() + phrase.len();
-            found.push(Drug { name, range, parts: 1 });
+            found.push(Drug {
+                name,
+                range,
+                parts: 1,
+            });
         }
     }
     found
@@ -275,24 +466,56 @@ fn open_drugs(scene: &Scene<'_>) -> Vec<Drug> {
 fn elliptic(scene: &Scene<'_>) -> Option<Found> {
     let (name, _) = scene.known.drug.as_ref()?;
     let text = scene.text;
-    let drug = Drug { name: name.clone(), range: 0..0, parts: 1 };
+    let drug = Drug {
+        name: name.clone(),
+        range: 0..0,
+        parts: 1,
+    };
     let amounts: Vec<&Amount> = scene.amounts.iter().filter(|a| is_dose(a)).collect();
-    let is_dose_change = !amounts.is_empty() && (DOSE_CHANGE.is_match(text) || scene.modality.corrects);
-    if is_dose_change && !scene.mentions.iter().any(|m| m.class == crate::lexicon::Class::Test) {
+    let is_dose_change =
+        !amounts.is_empty() && (DOSE_CHANGE.is_match(text) || scene.modality.corrects);
+    if is_dose_change
+        && !scene
+            .mentions
+            .iter()
+            .any(|m| m.class == crate::lexicon::Class::Test)
+    {
         let intent = match scene.intent() {
             Intent::Assert => Intent::Change,
             other => other,
         };
-        let reading = Reading { polarity: Polarity::Positive, intent, anchor: 0, once: false };
+        let reading = Reading {
+            polarity: Polarity::Positive,
+            intent,
+            anchor: 0,
+            once: false,
+        };
         let mut found = medication(scene, &drug, 0, text.len(), &reading);
         found.quantity = choose(text, &amounts, 1);
         return Some(found);
     }
-    let is_stop = ["停药", "停了药", "药停了", "不吃药了", "不吃了", "停了", "stopped taking it", "no longer take it", "stopped it", "off it", "don't take it any"]
-        .iter()
-        .any(|words| text.contains(words));
+    let is_stop = [
+        "停药",
+        "停了药",
+        "药停了",
+        "不吃药了",
+        "不吃了",
+        "停了",
+        "stopped taking it",
+        "no longer take it",
+        "stopped it",
+        "off it",
+        "don't take it any",
+    ]
+    .iter()
+    .any(|words| text.contains(words));
     if is_stop && !NO_REPORT.is_match(text) && scene.mentions.is_empty() {
-        let reading = Reading { polarity: Polarity::Negative, intent: Intent::Change, anchor: 0, once: false };
+        let reading = Reading {
+            polarity: Polarity::Negative,
+            intent: Intent::Change,
+            anchor: 0,
+            once: false,
+        };
         return Some(medication(scene, &drug, 0, 0, &reading));
     }
     None
@@ -300,5 +523,8 @@ fn elliptic(scene: &Scene<'_>) -> Option<Found> {
 
 /// Ranges of a clause that a drug's name takes; other patterns leave them alone.
 pub(crate) fn drug_ranges(scene: &Scene<'_>) -> Vec<Range<usize>> {
-    drugs(scene.text, &scene.mentions).into_iter().map(|drug| drug.range).collect()
+    drugs(scene.text, &scene.mentions)
+        .into_iter()
+        .map(|drug| drug.range)
+        .collect()
 }

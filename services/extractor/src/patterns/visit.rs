@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use anamnesis_domain::memory::{EntityKind, Kind};
+use anamnesis_domain::memory::{EntityKind, Intent, Kind};
 use regex::Regex;
 
 use crate::dates::{Direction, Grain, Moment, time_alone};
@@ -11,42 +11,82 @@ use crate::scene::{Found, Holds, Scene};
 
 macro_rules! fixed {
     ($name:ident, $pattern:expr) => {
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
+        static $name: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
     };
 }
 
-fixed!(DONE, r"[做查验抽拍打行动完测][了过的完]|了|过(?:敏)?|刚[做查验抽拍打]|接受(?:了|过)|去做|去查|已[做查行]|\b(?:had|did|got|underwent|went (?:for|through|in for)|went|completed|finished|received|has been|have had|'ve had|was|were|showed|shows|came back|done|took|removed|replaced)\b");
-fixed!(DUE, r"预约|约了|约好|约在|挂了.{0,8}号|挂号|要去|要做|需要做|得去|将|打算做|准备做|安排|定在|定于|排在|复查|复诊|空腹|该[去做]|\b(?:appointment|scheduled|booked|due|will|going to|have (?:a|an|my)|'ll|need to|needs to|is on|is at|coming up|set for|moved to|rescheduled)\b");
+fixed!(
+    DONE,
+    r"[做查验抽拍打行动完测][了过的完]|了|过(?:敏)?|刚[做查验抽拍打]|接受(?:了|过)|去做|去查|已[做查行]|\b(?:had|did|got|underwent|went (?:for|through|in for)|went|completed|finished|received|has been|have had|'ve had|was|were|showed|shows|came back|done|took|removed|replaced)\b"
+);
+fixed!(
+    DUE,
+    r"预约|约了|约好|约在|挂了.{0,8}号|挂号|要去|要做|需要做|得去|将|打算做|准备做|安排|定在|定于|排在|复查|复诊|空腹|该[去做]|\b(?:appointment|scheduled|booked|due|will|going to|have (?:a|an|my)|'ll|need to|needs to|is on|is at|coming up|set for|moved to|rescheduled)\b"
+);
 fixed!(BLOOD, r"抽(?:的|了|过|完|个)?血|验(?:的|了|过)?血");
-fixed!(SURGERY, r"(?P<obj>[^,;\s做了过的行]{1,14})(?:手术|切除术|置换术|移植术|成形术|修补术|造影术|介入术|术)|\b(?:had|underwent|got|received)\s+(?:an? |my |the )?(?P<en>(?:[a-z-]+ ){0,3}(?:surgery|operation|transplant|replacement|[a-z]+ectomy|[a-z]+plasty|[a-z]+otomy|bypass))\b");
-fixed!(CANCEL, r"取消|不去了|不用(?:去|做)|\b(?:cancel(?:l?ed)?|called off)\b");
-fixed!(APPOINTMENT_WORD, r"预约|约了|挂了.{0,12}号|\bappointment\b|\bsee (?:the |my |dr\.? )|\bvisit\b");
+fixed!(
+    SURGERY,
+    r"(?P<obj>[^,;\s做了过的行]{1,14})(?:手术|切除术|置换术|移植术|成形术|修补术|造影术|介入术|搭桥术|结扎术|融合术|消融术|引流术|根治术)|\b(?:had|underwent|got|received)\s+(?:an? |my |the )?(?P<en>(?:[a-z-]+ ){0,3}(?:surgery|operation|transplant|replacement|[a-z]+ectomy|[a-z]+plasty|[a-z]+otomy|bypass))\b"
+);
+fixed!(
+    CANCEL,
+    r"取消|不去了|不用(?:去|做)|\b(?:cancel(?:l?ed)?|called off)\b"
+);
+fixed!(
+    GENERAL,
+    r"手术|检查|化验|\b(?:surgery|operation|scan|exam|examination|procedure)\b"
+);
+fixed!(
+    APPOINTMENT_WORD,
+    r"预约|约了|挂了.{0,12}号|\bappointment\b|\bsee (?:the |my |dr\.? )|\bvisit\b"
+);
 
 pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
     let mut found: Vec<Found> = Vec::new();
     let known = named(scene);
     let is_past_verb = DONE.is_match(scene.text);
     let future = moment(scene, Direction::Future);
-    let is_ahead = future.as_ref().is_some_and(|m| scene.clock.instant(m.to.max(m.from)) > scene.clock.at() && !(m.is_now && m.grain == Grain::Day));
+    let is_ahead = future.as_ref().is_some_and(|m| {
+        scene.clock.instant(m.to.max(m.from)) > scene.clock.at()
+            && !(m.is_now && m.grain == Grain::Day)
+    });
     let is_due = is_ahead && (DUE.is_match(scene.text) || !is_past_verb);
     for (mention, kind) in &known {
         let (start, end) = (mention.start, mention.end);
         // "血压 150/95", "空腹血糖 7.8" are measurements; "CT科" is a place.
         let after = scene.text[end..].trim_start();
         let is_number = after.starts_with(|c: char| c.is_ascii_digit() || matches!(c, ':' | '='));
-        if is_number || after.starts_with(['科', '室', '中']) || scene.text[end..].starts_with("阳性") {
+        if is_number
+            || after.starts_with(['科', '室', '中'])
+            || scene.text[end..].starts_with("阳性")
+        {
             continue;
         }
-        if is_due && let Some(moment) = &future {
+        // "I don't have an appointment" or "was told about the check-up": only a dated visit was one.
+        let is_general = matches!(
+            mention.name,
+            "doctor appointment" | "follow-up" | "dental appointment"
+        );
+        if let Some(moment) = future
+            .as_ref()
+            .filter(|_| is_due || (is_ahead && CANCEL.is_match(scene.text)))
+        {
             found.extend(appointment(scene, mention.name, moment, start));
-        } else if is_past_verb && is_done(scene, start, end) {
+        } else if is_past_verb
+            && is_done(scene, start, end)
+            && (!is_general || moment(scene, Direction::Past).is_some())
+            && !CANCEL.is_match(scene.text)
+        {
             found.push(done(scene, mention.name, *kind, start));
         }
     }
     if found.is_empty() {
         if let Some(hit) = BLOOD.find(scene.text) {
             match &future {
-                Some(moment) if is_due => found.extend(appointment(scene, "blood test", moment, hit.start())),
+                Some(moment) if is_due => {
+                    found.extend(appointment(scene, "blood test", moment, hit.start()))
+                }
                 Some(_) | None if hit.as_str().contains(['的', '了', '过', '完']) => {
                     found.push(done(scene, "blood test", Kind::Event, hit.start()));
                 }
@@ -54,7 +94,25 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
             }
         } else if is_due && APPOINTMENT_WORD.is_match(scene.text) {
             let at = APPOINTMENT_WORD.find(scene.text).map_or(0, |m| m.start());
-            found.extend(future.as_ref().and_then(|m| appointment(scene, "doctor appointment", m, at)));
+            found.extend(
+                future
+                    .as_ref()
+                    .and_then(|m| appointment(scene, "doctor appointment", m, at)),
+            );
+        } else if let Some(hit) = GENERAL.find(scene.text).filter(|_| is_due) {
+            let name = if hit.as_str().contains("手术")
+                || hit.as_str().contains("surgery")
+                || hit.as_str().contains("operation")
+            {
+                "surgery"
+            } else {
+                "examination"
+            };
+            found.extend(
+                future
+                    .as_ref()
+                    .and_then(|m| appointment(scene, name, m, hit.start())),
+            );
         } else if is_past_verb {
             found.extend(open_surgery(scene));
         }
@@ -71,8 +129,19 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
 
 fn named<'a>(scene: &'a Scene<'_>) -> Vec<(&'a Mention, Kind)> {
     const VALUES: [&str; 14] = [
-        "blood pressure", "systolic blood pressure", "diastolic blood pressure", "heart rate", "body temperature",
-        "blood glucose", "fasting glucose", "hba1c", "total cholesterol", "ldl cholesterol", "creatinine", "uric acid", "bmi",
+        "blood pressure",
+        "systolic blood pressure",
+        "diastolic blood pressure",
+        "heart rate",
+        "body temperature",
+        "blood glucose",
+        "fasting glucose",
+        "hba1c",
+        "total cholesterol",
+        "ldl cholesterol",
+        "creatinine",
+        "uric acid",
+        "bmi",
         "discharge",
     ];
     scene
@@ -81,8 +150,14 @@ fn named<'a>(scene: &'a Scene<'_>) -> Vec<(&'a Mention, Kind)> {
         .filter_map(|m| match m.class {
             Class::Test if !VALUES.contains(&m.name) => Some((m, Kind::Event)),
             Class::Procedure => Some((m, Kind::Procedure)),
-            Class::Test | Class::Drug | Class::Allergen | Class::Condition | Class::Symptom | Class::Food
-            | Class::Occupation | Class::Modifier(_) => None,
+            Class::Test
+            | Class::Drug
+            | Class::Allergen
+            | Class::Condition
+            | Class::Symptom
+            | Class::Food
+            | Class::Occupation
+            | Class::Modifier(_) => None,
         })
         .collect()
 }
@@ -90,7 +165,11 @@ fn named<'a>(scene: &'a Scene<'_>) -> Vec<(&'a Mention, Kind)> {
 /// The verb stands near the thing that was done.
 fn is_done(scene: &Scene<'_>, start: usize, end: usize) -> bool {
     let near = |hit: regex::Match<'_>| {
-        let gap = if hit.end() <= start { &scene.text[hit.end()..start] } else { scene.text.get(end..hit.start()).unwrap_or("") };
+        let gap = if hit.end() <= start {
+            &scene.text[hit.end()..start]
+        } else {
+            scene.text.get(end..hit.start()).unwrap_or("")
+        };
         gap.chars().count() <= 24
     };
     DONE.find_iter(scene.text).any(near)
@@ -102,6 +181,8 @@ fn moment(scene: &Scene<'_>, direction: Direction) -> Option<Moment> {
         .iter()
         .find(|m| m.grain == Grain::Minute && !m.attributive)
         .or_else(|| moments.iter().find(|m| !m.attributive))
+        // 明天的复查: of a visit to come the date may be its attribute.
+        .or_else(|| moments.iter().find(|_| direction == Direction::Future))
         .cloned()
         .or_else(|| time_alone(scene.text, scene.clock.today()))
 }
@@ -120,22 +201,39 @@ fn appointment(scene: &Scene<'_>, name: &str, moment: &Moment, anchor: usize) ->
     };
     let mut found = Found::new(Kind::Event, "appointment", name, anchor)
         .polarity(polarity)
-        .intent(scene.intent())
+        .intent(if cancelled {
+            Intent::Change
+        } else {
+            scene.intent()
+        })
         .entity(EntityKind::Test, name);
     found.schedule = Some(scene.clock.written(moment));
     // Known from the moment it is said, over when its day is.
-    found.holds = Holds::Given { from: scene.clock.at(), to: Some(scene.clock.end_of_day(day)) };
+    found.holds = Holds::Given {
+        from: scene.clock.at(),
+        to: Some(scene.clock.end_of_day(day)),
+    };
     Some(found)
 }
 
 fn done(scene: &Scene<'_>, name: &str, kind: Kind, anchor: usize) -> Found {
-    let attribute = if kind == Kind::Procedure { "procedure" } else { "examination" };
+    let attribute = if kind == Kind::Procedure {
+        "procedure"
+    } else {
+        "examination"
+    };
     let mut found = Found::new(kind, attribute, name, anchor)
         .polarity(scene.polarity_before(anchor))
         .entity(EntityKind::Test, name);
-    if let Some(moment) = moment(scene, Direction::Past).filter(|m| scene.clock.instant(m.from) <= scene.clock.at()) {
+    if let Some(moment) =
+        moment(scene, Direction::Past).filter(|m| scene.clock.instant(m.from) <= scene.clock.at())
+    {
         found.schedule = Some(scene.clock.written(&moment));
-        let from = if moment.is_now { scene.clock.at() } else { scene.clock.instant(moment.from) };
+        let from = if moment.is_now {
+            scene.clock.at()
+        } else {
+            scene.clock.instant(moment.from)
+        };
         found.holds = Holds::Given { from, to: None };
     }
     found
@@ -149,7 +247,9 @@ fn open_surgery(scene: &Scene<'_>) -> Option<Found> {
         (_, Some(english)) => crate::scene::open_name(english.as_str())?,
         (Some(obj), None) => {
             let after_verb = obj.as_str().rsplit(['做', '了', '过', '行', '我']).next()?;
-            let person = crate::subject::persons(after_verb).last().map_or(0, |p| p.end);
+            let person = crate::subject::persons(after_verb)
+                .last()
+                .map_or(0, |p| p.end);
             let name = &after_verb[person..];
             if name.chars().count() < 2 {
                 return None;
@@ -158,6 +258,9 @@ fn open_surgery(scene: &Scene<'_>) -> Option<Found> {
         }
         (None, None) => return None,
     };
-    let is_vague = matches!(name.as_str(), "surgery" | "operation" | "手术" | "技术" | "艺术" | "学术");
+    let is_vague = matches!(
+        name.as_str(),
+        "surgery" | "operation" | "手术" | "技术" | "艺术" | "学术"
+    );
     (!is_vague).then(|| done(scene, &name, Kind::Procedure, whole.start()))
 }
