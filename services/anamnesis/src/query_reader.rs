@@ -5,7 +5,7 @@ use anamnesis_domain::memory::Entity;
 use anamnesis_domain::owner::Subject;
 use anamnesis_recall::understand::QueryReader;
 
-pub struct LexiconReader;
+pub(crate) struct LexiconReader;
 
 impl QueryReader for LexiconReader {
     fn entities(&self, text: &str) -> Vec<Entity> {

@@ -45,7 +45,7 @@ const LAYOUT: Layout = Layout {
 };
 
 const INSERT: &str = concat!(
-    "INSERT INTO versions (",
+    "INSERT OR IGNORE INTO versions (",
     version_columns!(),
     ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
 );

@@ -49,8 +49,8 @@ const LAYOUT: Layout = Layout {
             event BLOB NOT NULL,
             body TEXT NOT NULL
         ) STRICT;
-        CREATE UNIQUE INDEX decisions_by_owner ON decisions (owner, owner_seq, \"offset\");
-        CREATE INDEX decisions_by_event ON decisions (owner, event, owner_seq);
+        CREATE UNIQUE INDEX decisions_by_seq ON decisions (owner, owner_seq);
+        CREATE INDEX decisions_by_event ON decisions (owner, event, owner_seq, \"offset\");
         -- Recorded time to offset, over all owners of a partition.
         CREATE INDEX decisions_by_time ON decisions (partition, recorded_at, \"offset\");
 

@@ -33,6 +33,9 @@ const BUSY: Duration = Duration::from_secs(5);
 /// Distinct statements of one store, so that none is prepared twice.
 const STATEMENTS_MAX: usize = 48;
 
+/// Page cache of one connection: the inner pages of the indexes of a hundred thousand memories.
+const CACHE_KIB: i64 = 8192;
+
 const COMMON_TABLES: &str = "
     CREATE TABLE meta (
         format INTEGER NOT NULL,
@@ -297,6 +300,7 @@ fn open_or_make(
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     // What is deleted is overwritten at once; `compact` removes even the free pages.
     connection.pragma_update(None, "secure_delete", "ON")
 }

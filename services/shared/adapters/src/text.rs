@@ -209,30 +209,37 @@ fn io(error: &std::io::Error) -> StoreError {
 /// What an error of the engine means to the caller. Its texts name files and fields, never terms.
 fn engine(error: tantivy::TantivyError) -> StoreError {
     use tantivy::TantivyError as E;
-    use tantivy::directory::error::OpenReadError;
-    match error {
-        E::DataCorruption(_) | E::OpenReadError(OpenReadError::FileDoesNotExist(_)) => {
-            damaged(error.to_string())
+    use tantivy::directory::error::OpenReadError as Read;
+
+    let reason = error.to_string();
+    let is_incompatible = matches!(
+        error,
+        E::IncompatibleIndex(_) | E::OpenReadError(Read::IncompatibleIndex(_))
+    );
+    if is_incompatible {
+        let what =
+            format!("text was written by another version of the engine ({reason}); {REBUILD}");
+        return StoreError::Unusable { what };
+    }
+    #[allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "the library's own enum, which grows"
+    )]
+    let is_damaged = match &error {
+        E::DataCorruption(_) | E::OpenReadError(Read::FileDoesNotExist(_)) => true,
+        E::OpenReadError(Read::IoError { io_error, .. }) | E::IoError(io_error) => {
+            is_cut_short(io_error)
         }
-        E::OpenReadError(OpenReadError::IoError { ref io_error, .. }) if is_cut_short(io_error) => {
-            damaged(error.to_string())
-        }
-        E::IoError(ref io_error) if is_cut_short(io_error) => damaged(error.to_string()),
-        E::IncompatibleIndex(_) | E::OpenReadError(OpenReadError::IncompatibleIndex(_)) => {
-            StoreError::Unusable {
-                what: format!(
-                    "text was written by another version of the engine ({error}); {REBUILD}"
-                ),
-            }
-        }
-        E::LockFailure(..) => StoreError::InUse {
-            what: "text".to_owned(),
-        },
-        // The library's own enum, which grows; every other error is one of the disk or the moment.
-        _ => StoreError::Unavailable {
-            store: Store::Text,
-            reason: error.to_string(),
-        },
+        _ => false,
+    };
+    if is_damaged {
+        return damaged(reason);
+    }
+    // Of the disk or the moment. So is the engine's own lock: the folder's is held, and the engine's
+    // passes for a moment to whatever process is being forked.
+    StoreError::Unavailable {
+        store: Store::Text,
+        reason,
     }
 }
 

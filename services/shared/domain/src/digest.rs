@@ -48,10 +48,11 @@ pub fn content(state: &OwnerState) -> Hash {
             said.quantity = said.quantity.or(other.quantity);
             said.schedule = said.schedule.or(other.schedule);
         }
-        let head = match entry.claim.kind {
+        let head = if entry.claim.kind == Kind::Episode {
             // The id stands in the line's key; the turn's words do not depend on it.
-            Kind::Episode => format!("episode:{}", entry.claim.text.normalised()),
-            _ => key.head,
+            format!("episode:{}", entry.claim.text.normalised())
+        } else {
+            key.head
         };
         believed.push(Believed {
             line: LineKeyJson(key.subject.to_string(), head),

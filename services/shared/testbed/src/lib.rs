@@ -1,1 +1,14 @@
+//! A whole node in memory, stories for it, misfortunes, and oracles that say what must come out.
+//!
+//! - [`world`]: the node; [`spec`]: what is said, in short lines
+//! - [`workload`], [`play`]: seeded stories, and how they reach the log
+//! - [`faults`], [`simulation`]: what goes wrong, and one seed with everything that must hold
+//! - [`naive`]: a second, independent opinion of what should be believed
 
+pub mod faults;
+pub mod naive;
+pub mod play;
+pub mod simulation;
+pub mod spec;
+pub mod workload;
+pub mod world;

@@ -186,7 +186,7 @@ pub(super) fn decision_offsets(
     connection: &Connection,
     scope: OwnerScope,
 ) -> Result<Vec<u64>, Failure> {
-    let sql = "SELECT \"offset\" FROM decisions WHERE owner = ?1 ORDER BY owner_seq";
+    let sql = "SELECT \"offset\" FROM decisions WHERE owner = ?1";
     let mut statement = connection.prepare_cached(sql)?;
     let offsets = statement.query_map(params![scope.key().bytes()], |row| row.get::<_, i64>(0))?;
     let mut offsets: Vec<u64> = offsets

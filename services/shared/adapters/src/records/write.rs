@@ -1,5 +1,7 @@
 //! How do changes reach the tables of the records store?
 
+use std::collections::BTreeMap;
+
 use anamnesis_domain::ids::OwnerKey;
 use anamnesis_pipeline::stores::{Change, DecisionRow, MemoryVersion, OwnerRows, OwnerView};
 use rusqlite::{Connection, params};
@@ -9,7 +11,7 @@ use crate::sqlite_store::facets::{self, version_columns};
 use crate::sqlite_store::{Failure, to_column};
 
 const INSERT_VERSION: &str = concat!(
-    "INSERT INTO versions (",
+    "INSERT OR IGNORE INTO versions (",
     version_columns!(),
     ", recorded_at, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
 );
@@ -21,6 +23,8 @@ pub(super) fn all(
     changes: &[Change],
 ) -> Result<i64, Failure> {
     let mut added = 0;
+    // Many decisions of one owner may be in a batch; only the last view of each is written.
+    let mut views: BTreeMap<OwnerKey, &OwnerView> = BTreeMap::new();
     for change in changes {
         match change {
             Change::Version { version, vector: _ } => {
@@ -28,9 +32,17 @@ pub(super) fn all(
                 added += insert(connection, version)?;
             }
             Change::Decision(row) => write_decision(connection, partition, row)?,
-            Change::Owner(view) => write_owner(connection, view)?,
-            Change::Rewrite(rows) => added += rewrite(connection, partition, rows)?,
+            Change::Owner(view) => {
+                views.insert(view.key, view);
+            }
+            Change::Rewrite(rows) => {
+                added += rewrite(connection, partition, rows)?;
+                views.insert(rows.owner, &rows.view);
+            }
         }
+    }
+    for view in views.into_values() {
+        write_owner(connection, view)?;
     }
     Ok(added)
 }
@@ -50,12 +62,8 @@ fn write_decision(
     partition: u32,
     row: &DecisionRow,
 ) -> rusqlite::Result<()> {
-    let delete = "DELETE FROM decisions WHERE owner = ?1 AND owner_seq = ?2";
-    connection
-        .prepare_cached(delete)?
-        .execute(params![row.owner.bytes(), to_column(row.owner_seq)])?;
     let insert =
-        "INSERT INTO decisions (owner, owner_seq, partition, \"offset\", recorded_at, event, body)
+        "INSERT OR REPLACE INTO decisions (owner, owner_seq, partition, \"offset\", recorded_at, event, body)
                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     connection.prepare_cached(insert)?.execute(params![
         row.owner.bytes(),
@@ -85,7 +93,6 @@ fn rewrite(connection: &Connection, partition: u32, rows: &OwnerRows) -> Result<
     for row in &rows.decisions {
         write_decision(connection, partition, row)?;
     }
-    write_owner(connection, &rows.view)?;
     Ok(added)
 }
 

@@ -132,24 +132,27 @@ pub(crate) fn close(connection: &Connection, id: VersionId, at: u64) -> rusqlite
     Ok(())
 }
 
-/// Writes a version; `insert` is an `INSERT` of `values` into all columns. Tells how many versions
-/// there are more.
+/// Writes a version; `insert` is an `INSERT OR IGNORE` of `values` into all columns. Tells how many
+/// versions there are more.
 pub(crate) fn insert(
     connection: &Connection,
     insert: &str,
     id: VersionId,
     values: &[Value],
 ) -> Result<i64, Failure> {
+    let mut statement = connection.prepare_cached(insert)?;
+    if statement.execute(params_from_iter(values))? == 1 {
+        return Ok(1);
+    }
+    // It is there already: only a log that repeats a decision does this.
     let delete = "DELETE FROM versions WHERE owner = ?1 AND memory = ?2 AND version = ?3";
-    let replaced = connection.prepare_cached(delete)?.execute(params![
+    connection.prepare_cached(delete)?.execute(params![
         id.owner.bytes(),
         id.memory.bytes(),
         to_column(id.version)
     ])?;
-    connection
-        .prepare_cached(insert)?
-        .execute(params_from_iter(values))?;
-    Ok(1 - replaced as i64)
+    statement.execute(params_from_iter(values))?;
+    Ok(0)
 }
 
 /// Deletes all versions of an owner. Tells how many there are more: a negative number.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anamnesis_domain::ids::LogId;
@@ -186,8 +187,13 @@ pub(super) fn sweep(dir: &Path, index: &Index) -> Result<(), StoreError> {
         let is_living = path
             .file_name()
             .is_some_and(|name| living.contains(Path::new(name)));
-        if !is_living {
-            fs::remove_file(&path).map_err(|error| io(&error))?;
+        if is_living {
+            continue;
+        }
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(io(&error)),
+            // Gone already: a merge of a writer that failed cleans up after itself.
+            Ok(()) | Err(_) => (),
         }
     }
     Ok(())

@@ -301,28 +301,33 @@ impl Rows {
     }
 }
 
-/// Traits that were decoded, by segment and place in its dictionary: most versions share theirs.
+/// Traits that were decoded, by segment and places in its dictionary (one, unless they are very long):
+/// most versions share theirs.
 #[derive(Default)]
-struct TraitsOf(HashMap<(usize, u64), Traits>);
+struct TraitsOf(HashMap<(usize, Vec<u64>), Traits>);
 
 impl TraitsOf {
     fn read(&mut self, columns: &Columns, row: &Row) -> Result<Traits, StoreError> {
         let missing = || damaged(format!("the column {} is incomplete", column::TRAITS));
         let traits = columns.traits.as_ref().ok_or_else(missing)?;
-        let place = traits.term_ords(row.doc).next().ok_or_else(missing)?;
-        if let Some(known) = self.0.get(&(row.segment, place)) {
+        let places: Vec<u64> = traits.term_ords(row.doc).collect();
+        let key = (row.segment, places);
+        if let Some(known) = self.0.get(&key) {
             return Ok(known.clone());
         }
-        let mut bytes = Vec::new();
-        if !traits
-            .ord_to_bytes(place, &mut bytes)
-            .map_err(|error| io(&error))?
-        {
-            return Err(missing());
+        let (mut bytes, mut piece) = (Vec::new(), Vec::new());
+        for place in &key.1 {
+            if !traits
+                .ord_to_bytes(*place, &mut piece)
+                .map_err(|error| io(&error))?
+            {
+                return Err(missing());
+            }
+            bytes.append(&mut piece);
         }
         let read: Traits = serde_json::from_slice(&bytes)
             .map_err(|_| damaged(format!("the column {} cannot be read", column::TRAITS)))?;
-        self.0.insert((row.segment, place), read.clone());
+        self.0.insert(key, read.clone());
         Ok(read)
     }
 }

@@ -22,6 +22,9 @@ use super::terms;
 /// Belongs to a generation; another number is another layout of the document.
 pub(super) const FORMAT: u32 = 1;
 
+/// tantivy cuts a value beyond 65,535 bytes without an error; a longer one is written as several.
+const VALUE_BYTES_MAX: usize = 60_000;
+
 /// Columns, by their names.
 pub(super) mod column {
     pub(in crate::text) const MEMORY_HIGH: &str = "memory_high";
@@ -145,10 +148,10 @@ impl Fields {
         }
         document.add_u64(self.length, length);
         document.add_bool(self.confirmation, is_confirmation);
-        document.add_bytes(
-            self.traits,
-            &serde_json::to_vec(&traits).expect("plain data"),
-        );
+        let traits = serde_json::to_vec(&traits).expect("plain data");
+        for piece in traits.chunks(VALUE_BYTES_MAX) {
+            document.add_bytes(self.traits, piece);
+        }
         document
     }
 }

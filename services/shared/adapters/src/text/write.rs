@@ -24,7 +24,7 @@ pub(super) struct Writing {
     /// next batch gets a fresh one, which stands at the last commit.
     writer: Option<IndexWriter>,
     /// Held as long as the index is open.
-    _lock: File,
+    lock: File,
 }
 
 impl Writing {
@@ -45,7 +45,7 @@ impl Writing {
             fields,
             reader,
             writer: None,
-            _lock: lock,
+            lock,
         })
     }
 
@@ -134,5 +134,17 @@ impl Writing {
         File::open(&self.dir)
             .and_then(|dir| dir.sync_all())
             .map_err(|error| io(&error))
+    }
+}
+
+impl Drop for Writing {
+    /// A merge that goes on in the background would write into the folder after its lock is free, so it
+    /// is waited for; what it makes of itself does not matter.
+    fn drop(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.wait_merging_threads();
+        }
+        // Closing the file would leave the lock to a process that is just being forked.
+        let _ = self.lock.unlock();
     }
 }

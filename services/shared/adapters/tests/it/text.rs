@@ -184,6 +184,43 @@ async fn with_texts(dir: &Path, texts: &[&str]) -> (TantivyText, Vec<MemoryId>) 
     (store, ids)
 }
 
+/// What every store and every text index must pass.
+mod conformance {
+    use anamnesis_pipeline::conformance::stores::{Backend, LOG_ID, PARTITIONS};
+
+    use super::*;
+
+    struct Place(tempfile::TempDir);
+
+    impl Backend for Place {
+        type Store = dyn TextIndex;
+
+        async fn open(&self) -> Result<Arc<dyn TextIndex>, StoreError> {
+            let feed = Feed {
+                log_id: LOG_ID,
+                partitions: PARTITIONS,
+            };
+            Ok(Arc::new(TantivyText::open(self.0.path(), feed)?))
+        }
+
+        fn dir(&self) -> Option<&Path> {
+            Some(self.0.path())
+        }
+
+        /// Words stand in dictionaries that are automata; [`holds`] reads those.
+        fn is_plain(&self) -> bool {
+            false
+        }
+    }
+
+    fn fresh() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    anamnesis_pipeline::projection_cases!(fresh);
+    anamnesis_pipeline::text_cases!(fresh);
+}
+
 #[tokio::test]
 async fn chinese_drug_names_and_doses_are_found() {
     let dir = tempfile::tempdir().unwrap();
