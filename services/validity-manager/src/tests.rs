@@ -327,6 +327,14 @@ fn a_bare_contradiction_about_an_allergy_waits_for_a_person() {
 }
 
 #[test]
+fn what_was_stopped_can_be_taken_again() {
+    check(
+        "dose=5mg@1 ~!dose=0mg@5 dose=5mg@9",
+        "!dose=0mg superseded[5,9); dose=5mg active[9,…); dose=5mg superseded[1,5)",
+    );
+}
+
+#[test]
 fn an_older_fact_that_arrives_later_never_supersedes() {
     check("smoking=no@9 smoking=yes@10>2", "smoking=no active[9,…); smoking=yes superseded[2,9)");
 }

@@ -108,7 +108,15 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
     {
         let (obj, anchor) = (&hit["obj"], hit.get(0).map_or(0, |m| m.start()));
         let polarity = scene.polarity_before(anchor);
-        push_items(scene, &mut found, obj, anchor, polarity, scene.intent(), false);
+        push_items(
+            scene,
+            &mut found,
+            obj,
+            anchor,
+            polarity,
+            scene.intent(),
+            false,
+        );
         // Concluded, not said: a person looks at it.
         found.iter_mut().for_each(|f| f.confidence_max = 800);
     }

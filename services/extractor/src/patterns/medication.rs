@@ -161,7 +161,16 @@ fn read(
     if STOP_AFTER.is_match(after) {
         return Some(stopped(drug.range.start));
     }
-    if let Some((at, _)) = stop.filter(|(at, end)| take.is_none_or(|(t, e)| t < *at || e <= *end)) {
+    // "switched from X to Y", 把X换成Y: the first one ends.
+    let has_next = right < text.len() || SWAP_ONLY.is_match(after);
+    if has_next && SWAP_BEFORE.is_match(before) && SWAP_AFTER.is_match(after) {
+        return Some(stopped(drug.range.start));
+    }
+    // In "stopped taking" the first verb rules.
+    let rules = |(at, end): &(usize, usize)| {
+        take.is_none_or(|(t, e)| t < *at || e <= *end || text[*end..t].trim().is_empty())
+    };
+    if let Some((at, _)) = stop.filter(rules) {
         // "don't stop taking it" and 不能停 say that it goes on.
         let is_told = no_stop(at) || !is_report(at);
         return (!is_told).then(|| stopped(at));

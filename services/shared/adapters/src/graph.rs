@@ -58,7 +58,7 @@ const OF_OWNER: &str = concat!(
 
 /// The entities of a memory's version that is live at the cut.
 const ENTITIES_OF_LIVE: &str = "
-    SELECT edges.kind, edges.name FROM versions JOIN edges USING (owner, memory, version)
+    SELECT edges.kind, edges.name FROM versions INDEXED BY versions_by_memory CROSS JOIN edges USING (owner, memory, version)
     WHERE versions.owner = ?1 AND versions.memory = ?2
       AND recorded_from < ?3 AND (recorded_to IS NULL OR recorded_to >= ?3)";
 
@@ -66,7 +66,7 @@ const ENTITIES_OF_LIVE: &str = "
 const LIVE_WITH_ENTITY: &str = "
     SELECT versions.owner, versions.memory, versions.version, recorded_from, recorded_to, valid_from,
         valid_to, subject, versions.kind, status, context_tags, is_confirmation
-    FROM edges CROSS JOIN versions USING (owner, memory, version)
+    FROM edges CROSS JOIN versions INDEXED BY versions_by_memory USING (owner, memory, version)
     WHERE edges.owner = ?1 AND edges.kind = ?2 AND edges.name = ?3
       AND recorded_from < ?4 AND (recorded_to IS NULL OR recorded_to >= ?4)";
 

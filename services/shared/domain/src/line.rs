@@ -202,8 +202,11 @@ fn meet(run: &Run<'_>, entry: &Entry, attributes: &Attributes) -> Meeting {
     if claim.intent == Intent::Change {
         return Meeting::Supersedes("change");
     }
-    let flips = claim.polarity != run.content.polarity;
-    if flips && attributes.kind(claim.kind).protected {
+    // A protection is not lost by a bare "no"; that it holds (again) is taken at once.
+    let loses_protection = claim.polarity == Polarity::Negative
+        && run.content.polarity == Polarity::Positive
+        && attributes.kind(claim.kind).protected;
+    if loses_protection {
         return Meeting::Conflicts("protected_contradiction");
     }
     if claim.valid_from == run.from && claim.source.at == run.last_said() {

@@ -32,8 +32,10 @@ macro_rules! select_versions {
     };
 }
 
+/// Without the hint, SQLite takes the index by recorded time and walks over all of the owner's.
 const LIVE_VERSION: &str = select_versions!(
-    "WHERE owner = ?1 AND memory = ?2
+    "INDEXED BY versions_by_memory
+     WHERE owner = ?1 AND memory = ?2
        AND recorded_from < ?3 AND (recorded_to IS NULL OR recorded_to >= ?3)"
 );
 
@@ -42,13 +44,15 @@ const HISTORY: &str = select_versions!("WHERE owner = ?1 AND memory = ?2 ORDER B
 const ALL_VERSIONS: &str = select_versions!("WHERE owner = ?1");
 
 const BY_RECORDED: &str = select_versions!(
-    "WHERE owner = ?1 AND recorded_from <= ?2 AND (recorded_from < ?2 OR memory > ?3)
+    "INDEXED BY versions_by_recorded
+     WHERE owner = ?1 AND recorded_from <= ?2 AND (recorded_from < ?2 OR memory > ?3)
        AND recorded_from < ?4 AND (recorded_to IS NULL OR recorded_to >= ?4)
      ORDER BY recorded_from DESC, memory"
 );
 
 const BY_VALID: &str = select_versions!(
-    "WHERE owner = ?1 AND valid_from <= ?2 AND (valid_from < ?2 OR memory > ?3)
+    "INDEXED BY versions_by_valid
+     WHERE owner = ?1 AND valid_from <= ?2 AND (valid_from < ?2 OR memory > ?3)
        AND recorded_from < ?4 AND (recorded_to IS NULL OR recorded_to >= ?4)
      ORDER BY valid_from DESC, memory"
 );

@@ -121,7 +121,7 @@ fn read_tags(tags: &str) -> Option<Vec<String>> {
 
 /// Closes the open versions of a memory before this one.
 pub(crate) fn close(connection: &Connection, id: VersionId, at: u64) -> rusqlite::Result<()> {
-    let sql = "UPDATE versions SET recorded_to = ?1
+    let sql = "UPDATE versions INDEXED BY versions_by_memory SET recorded_to = ?1
                WHERE owner = ?2 AND memory = ?3 AND version < ?4 AND recorded_to IS NULL";
     connection.prepare_cached(sql)?.execute(params![
         to_column(at),
