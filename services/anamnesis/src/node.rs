@@ -11,6 +11,7 @@ use anamnesis_adapters::sqlite_keyring::SqliteKeyring;
 use anamnesis_adapters::sqlite_log::SqliteLog;
 use anamnesis_adapters::text::TantivyText;
 use anamnesis_adapters::vectors::SqliteVectors;
+use anamnesis_domain::ids::OwnerKey;
 use anamnesis_domain::input::Topic;
 use anamnesis_pipeline::clock::{Clock, SystemClock};
 use anamnesis_pipeline::codec::{self, Codec};
@@ -19,7 +20,7 @@ use anamnesis_pipeline::embedder::{Embed, EmbedError};
 use anamnesis_pipeline::feed::Feed;
 use anamnesis_pipeline::hash_embedder::HashEmbedder;
 use anamnesis_pipeline::keyring::{Keys, KeyringError};
-use anamnesis_pipeline::log::{Log, LogError};
+use anamnesis_pipeline::log::{Log, LogError, NewRecord};
 use anamnesis_pipeline::snapshots::{FileSnapshots, Snaps};
 use anamnesis_pipeline::stores::{Projection, Store, StoreError, Stores};
 
@@ -97,6 +98,7 @@ impl Node {
         let LogConfig::Sqlite { partitions } = config.log;
         let log: Log =
             Arc::new(SqliteLog::open(&dir, clock.clone(), partitions, codec::identity_payload)?);
+        publish_schemas(&log).await?;
         let codec = Codec::new(open_keyring(&config)?);
         let embed = open_embedder(&config)?;
         let log_id = log.identity(Topic::Memories, 0).await?.log_id;
@@ -132,6 +134,26 @@ impl Node {
             Store::Graph => self.stores.graph.clone(),
         }
     }
+}
+
+/// Publishes every schema that this version writes or reads, so that the log explains itself.
+async fn publish_schemas(log: &Log) -> Result<(), LogError> {
+    let end = log.end(Topic::Schemas, 0).await?;
+    let mut known = std::collections::BTreeSet::new();
+    let mut from = 1;
+    while from < end {
+        let records = log.read(Topic::Schemas, 0, from, 500, 8 << 20).await?;
+        let Some(last) = records.last() else { break };
+        from = last.position.offset + 1;
+        known.extend(records.into_iter().map(|record| record.payload));
+    }
+    let missing: Vec<NewRecord> = anamnesis_schemas::published()
+        .map(|schema| bytes::Bytes::from_static(schema.text.as_bytes()))
+        .filter(|text| !known.contains(text))
+        .map(|payload| NewRecord { key: OwnerKey::from_bytes([0; 16]), payload })
+        .collect();
+    log.append(Topic::Schemas, 0, missing).await?;
+    Ok(())
 }
 
 fn create_dir(dir: &Path) -> Result<(), NodeError> {

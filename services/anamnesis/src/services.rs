@@ -137,19 +137,19 @@ impl Node {
 
     pub fn forgetter(&self) -> Forgetter {
         let config = &self.config.forget;
-        Forgetter {
-            log: self.log.clone(),
-            codec: self.codec.clone(),
-            records: self.stores.records.clone(),
-            clock: self.clock.clone(),
-            settings: ForgetSettings {
+        Forgetter::new(
+            self.log.clone(),
+            self.codec.clone(),
+            self.stores.records.clone(),
+            self.clock.clone(),
+            ForgetSettings {
                 capacity_per_owner: config.capacity_per_owner as usize,
                 accesses_kept: config.accesses_kept.duration(),
                 inbox_kept: config.inbox_kept.duration(),
                 quarantine_kept: config.quarantine_kept.duration(),
                 every: config.every.duration(),
             },
-        }
+        )
     }
 
     /// Starts every stage and the forgetter in the background.

@@ -2,7 +2,7 @@
 //! nothing itself; `decide` rechecks what it saw.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anamnesis_domain::ids::{MemoryId, OwnerKey};
@@ -61,14 +61,38 @@ pub struct Look {
 }
 
 pub struct Forgetter {
-    pub log: Log,
-    pub codec: Codec,
-    pub records: Arc<dyn Records>,
-    pub clock: Arc<dyn Clock>,
-    pub settings: Settings,
+    log: Log,
+    codec: Codec,
+    records: Arc<dyn Records>,
+    clock: Arc<dyn Clock>,
+    settings: Settings,
+    /// What was looked at before, so that an unchanged owner costs nothing.
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// The owner's decision at which its capacity was checked.
+    capacity: BTreeMap<OwnerKey, u64>,
+    /// The hour up to which accesses were summed.
+    accesses_hour: Option<i64>,
 }
 
 impl Forgetter {
+    pub fn new(
+        log: Log,
+        codec: Codec,
+        records: Arc<dyn Records>,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+    ) -> Self {
+        Self { log, codec, records, clock, settings, seen: Mutex::default() }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Looks until `shutdown`.
     ///
     /// # Errors
@@ -124,6 +148,10 @@ impl Forgetter {
     /// Commands of the last day's finished hours that are not there yet. The event id names the hour,
     /// so a repeat after a crash changes nothing.
     async fn summarise_accesses(&self, now: Timestamp) -> Result<usize, StageError> {
+        let hour = now.millis().div_euclid(HOUR_MS);
+        if self.seen().accesses_hour == Some(hour) {
+            return Ok(0);
+        }
         let mut written = 0;
         for partition in 0..self.log.partitions() {
             let recalls = self.recent_recalls(partition, now).await?;
@@ -133,13 +161,14 @@ impl Forgetter {
             let mut commands = Vec::new();
             for summary in sums {
                 let Some(owner) = owners.get(&summary.owner) else { continue };
-                if let Some(command) = self.summary_command(owner, summary, now).await? {
+                if let Some(command) = self.summary_command(owner, summary).await? {
                     commands.push(command);
                 }
             }
             written += commands.len();
             self.append(partition, &commands).await?;
         }
+        self.seen().accesses_hour = Some(hour);
         Ok(written)
     }
 
@@ -175,7 +204,6 @@ impl Forgetter {
         &self,
         owner: &Owner,
         summary: HourlyAccesses,
-        now: Timestamp,
     ) -> Result<Option<CommandRecord>, StageError> {
         let event_id = format!("accesses-{}", summary.hour);
         let command = self.command(
@@ -186,7 +214,6 @@ impl Forgetter {
         );
         let scope = OwnerScope::of_log_record(summary.owner);
         let known = self.records.decision(scope, command.event).await?;
-        let _ = now;
         Ok(known.is_none().then_some(command))
     }
 
@@ -197,6 +224,10 @@ impl Forgetter {
             let scope = OwnerScope::of_log_record(key);
             let Some(view) = self.records.owner(scope).await? else { continue };
             let Some(owner) = view.owner else { continue };
+            if self.seen().capacity.get(&key) == Some(&view.owner_seq) {
+                continue;
+            }
+            self.seen().capacity.insert(key, view.owner_seq);
             let memories = self.memories_of(scope).await?;
             let evict = plan::over_capacity(&memories, self.settings.capacity_per_owner, now);
             if evict.is_empty() {

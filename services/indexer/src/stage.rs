@@ -33,6 +33,8 @@ pub const STAGE: &str = "indexer";
 
 /// Claims of all cached owners together; about 1.5 KiB each.
 const CACHED_CLAIMS_MAX: usize = 100_000;
+/// Longest that rewriting erased bytes waits for a quiet moment: minutes, as is promised.
+const PHYSICAL_DELAY_MS_MAX: i64 = 60_000;
 /// Records between two snapshots of the skeleton.
 const SNAPSHOT_EVERY: u64 = 10_000;
 
@@ -98,6 +100,7 @@ impl Stage for Indexer {
             turn: 0,
             vectors,
             physical: Vec::new(),
+            physical_since: None,
         };
         folding.find_unfinished().await?;
         Ok(Box::new(folding))
@@ -128,6 +131,8 @@ struct Folding {
     vectors: Option<VectorBook>,
     /// Erasures whose bytes are still to be rewritten.
     physical: Vec<(ErasureId, OwnerKey)>,
+    /// Since when the oldest of them waits.
+    physical_since: Option<Timestamp>,
 }
 
 /// Changes that one record makes.
@@ -168,7 +173,7 @@ impl Running for Folding {
             let mut step = Step { offset, changes: Vec::new() };
             match (folded, decided) {
                 (Folded::Decision(owner, Verdict::Apply), Some(decided)) => {
-                    step.changes = self.apply(owner, &decided, &mut erased, now).await?;
+                    step.changes = self.apply(owner, &decided, &mut erased).await?;
                     viewed.insert(owner, steps.len());
                 }
                 (Folded::Decision(_, Verdict::Broken(broken)), _) => {
@@ -198,6 +203,13 @@ impl Running for Folding {
         if self.skeleton.next >= self.snapshot_next + SNAPSHOT_EVERY {
             self.save_snapshot().await;
         }
+        // Usually bytes are rewritten when there is nothing else to do; a busy log must not put it off.
+        let is_due = self
+            .physical_since
+            .is_some_and(|since| now.millis() - since.millis() > PHYSICAL_DELAY_MS_MAX);
+        if is_due {
+            self.rewrite_bytes(now).await?;
+        }
         Ok(())
     }
 
@@ -225,7 +237,6 @@ impl Folding {
         owner: OwnerKey,
         decided: &OpenedDecided,
         erased: &mut Vec<(ErasureId, OwnerKey, u64)>,
-        now: Timestamp,
     ) -> Result<Vec<Change>, StageError> {
         let recorded = fold::recorded(decided);
         let erasures = project::erasures(&decided.decided);
@@ -234,7 +245,6 @@ impl Folding {
                 let destroyed = self.destroy(owner, target, *erasure).await?;
                 erased.push((*erasure, owner, destroyed));
             }
-            let _ = now;
             let rows = self.refold(owner).await?;
             return Ok(vec![rows]);
         }
@@ -347,6 +357,7 @@ impl Folding {
             }
             self.write_receipts(&receipts).await?;
             self.physical.push((erasure, owner));
+            self.physical_since.get_or_insert(now);
         }
         Ok(())
     }
@@ -368,6 +379,7 @@ impl Folding {
         }
         self.write_receipts(&receipts).await?;
         self.physical.clear();
+        self.physical_since = None;
         Ok(())
     }
 

@@ -24,6 +24,9 @@ use crate::service::{Intake, IntakeError};
 
 /// Source of commands whose caller names none.
 pub const API_SOURCE: &str = "api";
+/// Source of grants and withdrawals, apart from what is stored: what somebody agreed to stays provable
+/// when everything of the API is erased.
+pub const CONSENT_SOURCE: &str = "consent";
 
 /// Who asks, about whom, and under which id.
 #[derive(Clone, Debug)]
@@ -294,7 +297,7 @@ impl Intake {
         };
         if let Some(kinds) = withdrawn {
             return self
-                .plain(order, scope, |at| Command::Withdraw {
+                .plain_from(order, scope, CONSENT_SOURCE, |at| Command::Withdraw {
                     kinds: kinds.clone(),
                     from: ask.valid_from.unwrap_or(at),
                 })
@@ -314,7 +317,7 @@ impl Intake {
         {
             return Err(invalid("valid_to", "the consent ends before it starts"));
         }
-        self.plain(order, scope, |at| Command::Grant {
+        self.plain_from(order, scope, CONSENT_SOURCE, |at| Command::Grant {
             consent: Consent {
                 purposes: purposes.clone(),
                 kinds: ask.kinds.clone(),

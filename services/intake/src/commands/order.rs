@@ -33,7 +33,18 @@ impl Intake {
         scope: OwnerScope,
         build: impl Fn(Timestamp) -> Command,
     ) -> Result<Ordered, IntakeError> {
-        let envelope = self.envelope(order, scope, API_SOURCE)?;
+        self.plain_from(order, scope, API_SOURCE, build).await
+    }
+
+    /// As `plain`, from a source of its own.
+    pub(super) async fn plain_from(
+        &self,
+        order: &Order<'_>,
+        scope: OwnerScope,
+        source: &str,
+        build: impl Fn(Timestamp) -> Command,
+    ) -> Result<Ordered, IntakeError> {
+        let envelope = self.envelope(order, scope, source)?;
         let position = self.order(order, &envelope, build).await?;
         Ok(Ordered {
             scope,
