@@ -169,7 +169,9 @@ pub(crate) fn moments(folded: &str, clock: Clock, direction: Direction) -> Vec<M
             }
             if let Some((from, to, grain)) = resolve(&hit, &clock, direction) {
                 let is_now = is_now(whole.as_str());
-                let attributive = is_attributive(&folded[end..]);
+                // 吃了三年的药: a length of time, not an attribute.
+                let attributive =
+                    is_attributive(&folded[end..]) && !whole.as_str().starts_with('了');
                 found.push(Moment {
                     start,
                     end,
@@ -245,8 +247,10 @@ fn is_now(words: &str) -> bool {
 /// 每周三 and "every Monday" are habits, not days.
 fn is_habit(before: &str) -> bool {
     let before = before.trim_end();
-    before.ends_with(['每', '第', '尾', '隔'])
-        || before.ends_with("every")
+    // 建国路1号 is a house, not a day.
+    before.ends_with([
+        '每', '第', '尾', '隔', '路', '街', '弄', '楼', '栋', '巷', '道', '院', '床', '村', '里',
+    ]) || before.ends_with("every")
         || before.ends_with("each")
 }
 

@@ -138,9 +138,20 @@ fn is_chinese_request(folded: &str, hit: &regex::Captures<'_>) -> bool {
         "备注", "记录", "登记", "标注", "标记", "保存", "录入", "注明", "存档",
     ]
     .contains(&core);
-    let is_imperative = ["一下", "下来", "一笔", "在案", "进去", "起来"]
-        .iter()
-        .any(|end| core.ends_with(end));
+    let is_imperative = [
+        "一下",
+        "下来",
+        "一笔",
+        "在案",
+        "进去",
+        "起来",
+        "别忘了",
+        "别忘记",
+        "不要忘记",
+        "不要忘了",
+    ]
+    .iter()
+    .any(|end| core.ends_with(end));
     (begins && !is_noun) || is_imperative
 }
 

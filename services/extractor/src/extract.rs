@@ -1,12 +1,14 @@
 //! Everything that one turn says: candidates with their quotes, and what was turned down with its reason.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use anamnesis_domain::attribute::Attributes;
 use anamnesis_domain::input::{Candidate, CandidateSet, Reject, RejectCode, StructuredClaim, Turn};
-use anamnesis_domain::memory::{Claim, Intent, Kind, Permille, Polarity, Role, Source};
+use anamnesis_domain::memory::{Claim, Intent, Kind, Permille, Polarity, Quantity, Role, Source};
 use anamnesis_domain::owner::Subject;
 use anamnesis_domain::text::Text;
+use anamnesis_domain::time::Timestamp;
 
 use crate::context::{Context, Episodes, RECENT_MAX, SAID_BYTES_MAX, may_refer_back};
 use crate::dates::Clock;
@@ -20,6 +22,9 @@ use crate::sentence::sentences;
 const VALUE_SCORE_MIN: i64 = 3;
 /// Below this a statement does not stay true long enough to be remembered (`domain.md` §2).
 const STABILITY_MIN: u16 = 700;
+/// More facts than anybody states in one turn. A pasted register is a document, and its candidates would
+/// not fit one record.
+const CANDIDATES_MAX: usize = 500;
 /// More rejects of one turn tell nothing new; a pasted book must not become a record of its own size.
 const REJECTS_MAX: usize = 64;
 
@@ -91,6 +96,7 @@ fn read_statements(
     };
     let mut reader = Reader::new(clock, known.clone());
     let mut episode = String::new();
+    let mut seen = BTreeSet::new();
     for range in kept {
         let part = &text[range.clone()];
         let mut statements: Vec<Statement> = Vec::new();
@@ -110,7 +116,7 @@ fn read_statements(
         spread_explicit(&mut statements);
         for statement in &statements {
             if speaks {
-                accept(turn, statement, set);
+                accept(turn, statement, &mut seen, set);
             } else {
                 refuse(statement, &known, set);
             }
@@ -144,28 +150,41 @@ fn append(episode: &mut String, text: &str, spoken: &[Range<usize>], range: &Ran
 
 /// A bare "记一下" asks for what was said before it; "记住：" for what follows.
 fn spread_explicit(statements: &mut [Statement]) {
-    for i in 0..statements.len() {
-        if !statements[i].asks_to_keep {
-            continue;
+    let mut announced = false;
+    let mut asked_back_to = 0;
+    let mut has_said = false;
+    for (i, statement) in statements.iter_mut().enumerate() {
+        statement.explicit |= announced;
+        if statement.asks_to_keep && !statement.says_something && has_said && !statement.announces {
+            asked_back_to = i;
+        } else if statement.asks_to_keep && (statement.announces || !statement.says_something) {
+            announced = true;
         }
-        if statements[i].announces {
-            statements[i + 1..]
-                .iter_mut()
-                .for_each(|s| s.explicit = true);
-        } else if !statements[i].says_something {
-            let before = statements[..i].iter().any(|s| s.says_something);
-            let range = if before {
-                0..i
-            } else {
-                i + 1..statements.len()
-            };
-            statements[range].iter_mut().for_each(|s| s.explicit = true);
-        }
+        has_said |= statement.says_something;
     }
+    statements[..asked_back_to]
+        .iter_mut()
+        .for_each(|s| s.explicit = true);
 }
 
-fn accept(turn: &Turn, statement: &Statement, set: &mut CandidateSet) {
+/// What makes two candidates of one turn the same.
+type Key = (
+    String,
+    Option<String>,
+    Option<String>,
+    Polarity,
+    Option<Quantity>,
+    Option<String>,
+    Timestamp,
+);
+
+fn accept(turn: &Turn, statement: &Statement, seen: &mut BTreeSet<Key>, set: &mut CandidateSet) {
     let mut kept = 0;
+    if statement.asks_to_forget {
+        // A command for the API to carry out; nothing in it is told.
+        reject(set, RejectCode::NotUserAssertion, Some(&statement.text));
+        return;
+    }
     for heard in &statement.heard {
         if let Some(code) = heard.refused {
             reject(set, code, Some(&heard.text));
@@ -180,8 +199,21 @@ fn accept(turn: &Turn, statement: &Statement, set: &mut CandidateSet) {
         if value_score(heard) < VALUE_SCORE_MIN && !explicit {
             continue;
         }
-        push(set, claim(turn, heard, explicit), stability);
         kept += 1;
+        let one = claim(turn, heard, explicit);
+        // Said twice in one turn is said once.
+        let key = (
+            one.subject.to_string(),
+            one.attribute.clone(),
+            one.value.clone(),
+            one.polarity,
+            one.quantity.clone(),
+            one.schedule.clone(),
+            one.valid_from,
+        );
+        if seen.insert(key) {
+            push(set, one, stability);
+        }
     }
     if statement.explicit && kept == 0 && statement.says_something && !statement.is_question {
         push(set, explicit_claim(turn, statement), 800);
@@ -283,6 +315,10 @@ fn value_score(heard: &Heard) -> i64 {
 }
 
 fn push(set: &mut CandidateSet, claim: Claim, stability: u16) {
+    if set.candidates.len() >= CANDIDATES_MAX {
+        reject(set, RejectCode::Unconfirmed, None);
+        return;
+    }
     let ordinal = u32::try_from(set.candidates.len()).unwrap_or(u32::MAX);
     set.candidates.push(Candidate {
         ordinal,
@@ -438,3 +474,6 @@ fn own_attribute(kind: Kind) -> &'static str {
         Kind::Fact | Kind::Policy | Kind::Lesson | Kind::Episode => "finding",
     }
 }
+
+#[cfg(test)]
+mod tests;

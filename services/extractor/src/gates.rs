@@ -68,14 +68,8 @@ fn is_identity_number(text: &str) -> bool {
 /// What recall wrote into the text, told by its form: lines and tagged blocks. Bytes of `text`.
 pub(crate) fn echoes(text: &str) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = ECHO_BLOCK.find_iter(text).map(|hit| hit.range()).collect();
-    for hit in ECHO_LINE.find_iter(text) {
-        if found
-            .iter()
-            .all(|range| hit.end() <= range.start || range.end <= hit.start())
-        {
-            found.push(hit.range());
-        }
-    }
+    // Overlaps do no harm: the caller cuts from left to right.
+    found.extend(ECHO_LINE.find_iter(text).map(|hit| hit.range()));
     found.sort_by_key(|range| range.start);
     found
 }

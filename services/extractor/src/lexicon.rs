@@ -163,6 +163,20 @@ pub(crate) fn lookup_class(phrase: &str, classes: &[Class]) -> Option<(Class, &'
         .or_else(|| direct(strip_trailing_han(phrase)))
 }
 
+static DRUG_CLASSES: LazyLock<Table> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../data/drug_classes.json"))
+        .expect("the lexicon is checked by a test")
+});
+
+/// The classes that a drug belongs to, by canonical names: what is said of penicillins bears on
+/// amoxicillin.
+pub(crate) fn drug_classes(drug: &str) -> impl Iterator<Item = &'static str> {
+    DRUG_CLASSES
+        .iter()
+        .filter(move |(_, members)| members.iter().any(|member| member == drug))
+        .map(|(class, _)| class.as_str())
+}
+
 /// A word that is a modifier whatever else it may be.
 pub(crate) fn modifier(word: &str) -> Option<(u8, &'static str)> {
     let known = LEXICON.exact.get(word)?;
@@ -270,6 +284,15 @@ mod tests {
             assert_eq!(lookup(phrase, &classes), Some(name), "{phrase}");
         }
         assert_eq!(lookup("dragonfruit", &classes), None);
+    }
+
+    #[test]
+    fn every_class_and_member_is_a_known_drug() {
+        for (class, members) in DRUG_CLASSES.iter() {
+            for name in members.iter().chain([class]) {
+                assert_eq!(lookup(name, &[Class::Drug]), Some(name.as_str()));
+            }
+        }
     }
 
     #[test]

@@ -54,7 +54,7 @@ fixed!(
 );
 fixed!(
     QUESTION_WORDS,
-    r"什么(?:时候|药|东西|样|病)?(?:呢|呀|啊)?$|是不是|有没有|是否|会不会|能不能|可不可以|要不要|为什么|为何|怎么(?:样|办|回事|会)|如何|哪(?:些|个|里|种|儿)|几点|多久|多少|请问|能否|可否|行不行|好不好|吗\s*$|呢\s*$|吧\s*\?|么\s*$|^\s*(?:and |but |so |or )?(?:am|is|are|was|were|do|does|did|can|could|should|would|will|may|might|have|has|shall)\s+(?:i|you|he|she|it|we|they|my|this|that|there|the|anyone|a|an)\b|^\s*(?:and |but |so )?(?:what|why|how|when|where|which|who|whose)\b"
+    r"什么(?:时候|药|东西|样|病)?(?:呢|呀|啊)?$|是不是|有没有|是否|会不会|能不能|可不可以|要不要|为什么|为何|怎么(?:样|办|回事|会)|如何|哪(?:些|个|里|种|儿)|几点|多久|多少|请问|能否|可否|行不行|好不好|吗\s*$|呢\s*$|吧\s*\?|么\s*$|^\s*(?:and |but |so |or )?(?:am|is|are|was|were|do|does|did|can|could|should|would|will|may|might|have|has|shall)\s+(?:i|you|he|she|it|we|they|my|this|that|there|the|anyone|a|an)\b|^\s*(?:and |but |so )?(?:what|why|how|which|who|whose|(?:when|where) (?:is|are|do|does|did|will|should|can|was|were|would|could|am|have|has))\b"
 );
 fixed!(
     STRONG_HEDGE,

@@ -5,20 +5,25 @@ use anamnesis_domain::owner::Subject;
 use anamnesis_domain::text::Text;
 
 use crate::fold::fold;
-use crate::lexicon::{Class, Mention, mentions};
+use crate::lexicon::{Class, Mention, drug_classes, mentions};
 use crate::patterns::drug::drugs;
 
-/// Known drugs, diseases, allergens, tests and things that a text names, canonical, each once.
+/// Known drugs (with their classes), diseases, allergens, tests and things that a text names, canonical, each once.
 pub fn query_entities(text: &str) -> Vec<Entity> {
     let folded = fold(text);
     let known = mentions(&folded);
-    let mut found: Vec<Entity> = drugs(&folded, &known)
-        .into_iter()
-        .map(|drug| Entity {
+    let mut found: Vec<Entity> = Vec::new();
+    for drug in drugs(&folded, &known) {
+        let classes: Vec<&str> = drug_classes(&drug.name).collect();
+        found.push(Entity {
             kind: EntityKind::Drug,
             name: Text::new(drug.name),
-        })
-        .collect();
+        });
+        found.extend(classes.into_iter().map(|class| Entity {
+            kind: EntityKind::Drug,
+            name: Text::new(class),
+        }));
+    }
     for mention in known {
         if let Some(kind) = entity_kind(&mention) {
             let entity = Entity {
@@ -63,10 +68,10 @@ mod tests {
 
     #[test]
     fn a_question_in_either_language_names_the_same_things() {
-        check("我能吃二甲双胍吗？", "drug:metformin");
+        check("我能吃华法林吗？", "drug:warfarin drug:anticoagulant");
         check(
-            "Is metformin fine with my asthma?",
-            "drug:metformin disease:asthma",
+            "Is digoxin fine with my asthma?",
+            "drug:digoxin disease:asthma",
         );
         check("花生", "allergen:peanut");
         check("有哪些", "");

@@ -11,7 +11,7 @@ use anamnesis_domain::time::Timestamp;
 use regex::Regex;
 
 use crate::dates::{Clock, Direction, Moment};
-use crate::lexicon::Class;
+use crate::lexicon::{Class, drug_classes};
 use crate::modality::{Hedge, Lasting, Modality, asks_to_forget, modality, opens_supposition};
 use crate::query::entity_kind;
 use crate::scene::{Found, Holds, Known, Scene};
@@ -45,12 +45,16 @@ pub(crate) struct Statement {
     /// More than the request itself.
     pub(crate) says_something: bool,
     pub(crate) is_question: bool,
+    pub(crate) asks_to_forget: bool,
     /// The speaker's words without the request.
     pub(crate) text: String,
     pub(crate) subject: Subject,
     pub(crate) entities: Vec<Entity>,
     pub(crate) valid_to: Option<Timestamp>,
 }
+
+/// More allergies than one conversation names; a pasted list must not slow every later sentence.
+const KNOWN_MAX: usize = 16;
 
 /// Reads sentences in order and remembers what they named.
 pub(crate) struct Reader {
@@ -114,8 +118,8 @@ impl Reader {
         let raw = &text[sentence.range.clone()];
         let mut statement = self.statement(&sentence, raw, &analysed, cue.as_ref());
         if asks_to_forget(&analysed) {
-            statement.heard = vec![];
             statement.is_question = true;
+            statement.asks_to_forget = true;
             return statement;
         }
         let parts = parts(&analysed);
@@ -221,6 +225,7 @@ impl Reader {
         let first = persons.iter().find_map(|p| p.who.first());
         Statement {
             heard: Vec::new(),
+            asks_to_forget: false,
             explicit: cue.is_some(),
             asks_to_keep: cue.is_some(),
             announces: cue.is_some_and(|cue| cue.announces),
@@ -365,6 +370,9 @@ impl Reader {
                 self.known
                     .allergies
                     .push((who.to_vec(), value, found.polarity));
+                if self.known.allergies.len() > KNOWN_MAX {
+                    self.known.allergies.remove(0);
+                }
             }
             Kind::Condition => self.known.condition = found.value.clone(),
             Kind::Contraindication
@@ -522,6 +530,17 @@ fn entities(found: &Found, subject: &Subject, scene: &Scene<'_>) -> Vec<Entity> 
                 name: Text::new(mention.name),
             });
         }
+    }
+    let drugs: Vec<Text> = all
+        .iter()
+        .filter(|e| e.kind == EntityKind::Drug)
+        .map(|e| e.name.clone())
+        .collect();
+    for class in drugs.iter().flat_map(|drug| drug_classes(drug.expose())) {
+        all.push(Entity {
+            kind: EntityKind::Drug,
+            name: Text::new(class),
+        });
     }
     let mut unique: Vec<Entity> = Vec::new();
     for entity in all {

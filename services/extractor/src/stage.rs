@@ -28,6 +28,8 @@ const CONVERSATIONS_MAX: usize = 10_000;
 const WARM_RECORDS_MAX: u64 = 1_000;
 /// Records between two snapshots.
 const SNAPSHOT_EVERY: u64 = 10_000;
+/// The same when there is nothing else to do: a trickle must not write a snapshot per record.
+const SNAPSHOT_EVERY_IDLE: u64 = 1_000;
 
 /// The extractor as a stage.
 pub struct Extractor {
@@ -179,7 +181,7 @@ impl Running for Reading {
     }
 
     async fn idle(&mut self, _now: Timestamp) -> Result<(), StageError> {
-        if self.output.next > self.snapshot_next {
+        if self.output.next >= self.snapshot_next + SNAPSHOT_EVERY_IDLE {
             self.save_snapshot().await;
         }
         Ok(())

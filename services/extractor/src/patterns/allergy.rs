@@ -56,7 +56,7 @@ fixed!(
 );
 fixed!(
     EN_TO,
-    r"\b(?:allerg(?:ic|y|ies)|anaphyla\w+|hypersensitiv\w+|allergic reactions?)(?:\s+reactions?)?\s+(?:to|from|against)\s+(?P<obj>[^;:]{1,100})"
+    r"\b(?:allerg(?:ic|y|ies)|anaphyla\w+|hypersensitiv\w+|allergic reactions?)(?:\s+reactions?)?\s+(?:to|from|against):?\s+(?P<obj>[^;:]{1,100})"
 );
 fixed!(
     EN_REACT,
@@ -93,7 +93,7 @@ fixed!(
 // Where the slot of an English pattern ends.
 fixed!(
     EN_END,
-    r"\s+(?:and (?:i|i'm|it|my|he|she|they|have|has|take|always|am|was|get|can)|but|since|because|when|which|so|as i|for|in (?:the|my|19|20)|at|from|until|according|that|any ?more|any longer|too|now|either|though|after all|except|if|while|who|where|i|very|really|badly|severely|ever|these days|right|please|like my|like him|like her|is|are|was|were|has|have|no longer)\b.*$"
+    r"\s+(?:and (?:i|i'm|it|my|he|she|they|have|has|take|always|am|was|get|can|carry|carries|use|uses|avoid|had|keep|need|don't|do|cannot|also have|also take|did)|but|since|because|when|which|so|as i|for|in (?:the|my|19|20)|at|from|until|according|that|any ?more|any longer|too|now|either|though|after all|except|if|while|who|where|i|very|really|badly|severely|ever|these days|right|please|like my|like him|like her|is|are|was|were|has|have|no longer)\b.*$"
 );
 
 /// Everything in the clause that speaks of an allergy.
@@ -121,6 +121,8 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
         found.iter_mut().for_each(|f| f.confidence_max = 800);
     }
     if scene.text.contains("allerg")
+        || scene.text.contains("anaphyla")
+        || scene.text.contains("hypersens")
         || scene.text.contains("nka")
         || scene.text.contains("nkda")
         || EN_REACT.is_match(scene.text)
@@ -189,7 +191,7 @@ fn chinese(scene: &Scene<'_>, found: &mut Vec<Found>) {
 
 fn one_chinese(scene: &Scene<'_>, found: &mut Vec<Found>, at: usize, before: &str, after: &str) {
     let is_removed = REMOVED_AFTER.is_match(after);
-    let stem = BETWEEN.replace(before, "");
+    let stem = without_person_behind(&BETWEEN.replace(before, ""));
     let (obj, open, head) = match with_respect_to(&stem) {
         Some(from) => (stem[from..].to_owned(), true, from),
         None => bare_object(scene, &stem),
@@ -230,6 +232,25 @@ fn one_chinese(scene: &Scene<'_>, found: &mut Vec<Found>, at: usize, before: &st
     push_items(scene, found, &obj, anchor, polarity, intent, open);
 }
 
+/// 花生我已经不过敏了: the thing stands before the person.
+fn without_person_behind(stem: &str) -> String {
+    let persons = crate::subject::persons(stem);
+    let behind = persons
+        .last()
+        .filter(|p| p.end == stem.len() && p.start > 0);
+    let Some(person) = behind else {
+        return stem.to_owned();
+    };
+    let before = BETWEEN.replace(&stem[..person.start], "");
+    let names_thing =
+        mentions(&before).iter().any(|m| SLOT.contains(&m.class)) || before.contains('对');
+    if names_thing {
+        before.into_owned()
+    } else {
+        stem.to_owned()
+    }
+}
+
 /// Where the thing begins after 对; not after 不对, 反对, 针对, 绝对.
 fn with_respect_to(stem: &str) -> Option<usize> {
     let (at, word) = stem.rmatch_indices('对').find(|(at, _)| {
@@ -240,8 +261,10 @@ fn with_respect_to(stem: &str) -> Option<usize> {
             && !after.trim().is_empty()
     })?;
     let mut from = at + word.len();
-    if let Some(rest) = stem[from..].strip_prefix('于') {
-        from = stem.len() - rest.len();
+    for lead in ["于", "的是"] {
+        if let Some(rest) = stem[from..].strip_prefix(lead) {
+            from = stem.len() - rest.len();
+        }
     }
     Some(from)
 }
@@ -444,10 +467,7 @@ fn push_items(
     for name in names {
         // "I have a food allergy" and 对什么过敏 name nothing; only their denial tells something.
         let is_general = matches!(name.as_str(), "any" | "drug" | "food" | "environment");
-        if is_general
-            && (polarity == Polarity::Positive
-                || scene.text.contains("什么") && !scene.text.contains('都'))
-        {
+        if is_general && polarity == Polarity::Positive {
             continue;
         }
         let is_new = found.iter().all(|f| f.value.as_deref() != Some(&name));
@@ -496,6 +516,12 @@ fn name(item: &str, open: bool) -> Option<String> {
     if open { open_name(item) } else { None }
 }
 
+// Told of the past: whether it still holds, a person decides.
+fixed!(
+    PAST,
+    r"小时候|以前|曾经|小的时候|\b(?:as a (?:child|kid)|when i was (?:a (?:child|kid)|young|little)|in (?:my )?childhood|used to be)\b"
+);
+
 fn allergy(scene: &Scene<'_>, anchor: usize, name: String, polarity: Polarity) -> Found {
     let kind = match lookup_class(&name, &[Class::Drug]) {
         Some(_) => Some(EntityKind::Drug),
@@ -507,6 +533,9 @@ fn allergy(scene: &Scene<'_>, anchor: usize, name: String, polarity: Polarity) -
         .entity(EntityKind::Allergen, &name);
     if let Some(kind) = kind {
         found = found.entity(kind, &name);
+    }
+    if polarity == Polarity::Positive && PAST.is_match(scene.text) {
+        found.confidence_max = 800;
     }
     found
 }

@@ -77,6 +77,7 @@ fixed!(
     LATELY,
     r"最近|这几天|这两天|今天|昨天|近来|\b(?:recently|lately|these days|today|yesterday|this week)\b"
 );
+fixed!(IS_A, r"(?:是|为)(?:一名|一个|个|名|位)?$");
 fixed!(
     AM,
     r"\b(?:am|is|'m|i'm|he's|she's)\s+(?:a |an )?(?:type (?:1|2|one|two) )?(?P<what>diabetic|asthmatic|epileptic|obese|anemic|anaemic|hypertensive|prediabetic|depressed|autistic)\b"
@@ -400,7 +401,10 @@ fn open_name(slot: &str) -> Option<String> {
 fn known_phrase(scene: &Scene<'_>, phrase: &Phrase, found: &mut Vec<Found>) {
     let text = scene.text;
     let (before, after) = (&text[..phrase.range.start], &text[phrase.range.end..]);
-    if NOT_CONDITION_AFTER.is_match(after) || PURPOSE.is_match(before) {
+    // 我是糖尿病患者 says it, 糖尿病患者的饮食 does not.
+    let is_patient =
+        (after.starts_with("患者") || after.starts_with("病人")) && IS_A.is_match(before);
+    if (NOT_CONDITION_AFTER.is_match(after) && !is_patient) || PURPOSE.is_match(before) {
         return;
     }
     let over = OVER_AFTER.is_match(after) || OVER_BEFORE.is_match(before);

@@ -7,8 +7,9 @@ use anamnesis_domain::text::normalise;
 use regex::Regex;
 
 use super::drug::drugs;
+use crate::dates::{Direction, Grain};
 use crate::lexicon::{Class, lookup};
-use crate::scene::{Found, Scene};
+use crate::scene::{Found, Holds, Scene};
 
 macro_rules! fixed {
     ($name:ident, $pattern:expr) => {
@@ -23,11 +24,11 @@ fixed!(
 );
 fixed!(
     MAY,
-    r"可以|能够?|可|允许|\b(?:can|may|could|allowed|okay|ok|fine|safe|able|cleared)\b"
+    r"可以|能够?[做打用]|可[做行]|允许|\b(?:can|may|could|allowed|okay|ok|fine|safe|able|cleared)\b"
 );
 fixed!(
     MAY_NOT,
-    r"不可以?|不能|不得|不宜|不许|不允许|禁止|禁忌|严禁|别做|不要做|做不了|\b(?:can't|cannot|can not|may not|must not|mustn't|should not|shouldn't|not allowed|not supposed|never|not have|avoid|unable|contraindicated)\b"
+    r"不可以?|不能|不得|不宜|不许|不允许|禁止|禁忌|严禁|别做|不要做|做不了|\b(?:can't|cannot|can not|may not|must not|mustn't|should not|shouldn't|not allowed|not supposed|never|not have|avoid|unable|contraindicated|no)\b"
 );
 fixed!(
     FORBIDDEN,
@@ -44,11 +45,11 @@ fixed!(
 );
 fixed!(
     EN_RULE,
-    r"^(?:(?:please|and|but|so|also|just|for today|today|for now|from now on|in (?:the )?future|ok|okay)[, ]+)*(?P<not>(?:don't|do not|never|no need to|stop)\s+(?:ever |auto-?)?(?:call|phone|ring|text|email|contact|message|remind|send|book|schedule|submit|share|tell|ask|use|give|put|disturb|wake|recommend|suggest|assign|address|change|cancel|auto\w*|auto-\w+|show|mention|discuss|include|arrange|let|schedule|order|transfer)\b)|\b(?P<need>(?:don't|do not|doesn't) (?:need|want) (?:you |anyone |the \w+ |anybody |a )?(?:to )?(?:call|phone|text|email|contact|remind|send|book|schedule|share|tell|daily|reminder|reminders|calls?)\w*)|^(?:(?:please|and|but|so|also|just|from now on|in (?:the )?future)[, ]+)*(?P<do>always|make sure|must|be sure to|use only|from now on|only (?:give|take|eat|accept|offer|contact|remind|talk)|(?:call|contact|text|phone|email|remind|message) me (?:only |just |always )?(?:after|before|at|in|on|between|by))\b|\b(?P<only>only (?:call|text|email|contact|book|schedule|use|send)\b)|\bi (?:must|have to|need to) (?P<must>always|only|never)\b"
+    r"^(?:(?:please|and|but|so|also|just|for today|today|for now|from now on|in (?:the )?future|ok|okay)[, ]+)*(?P<not>(?:don't|do not|never|no need to|stop)\s+(?:ever |auto-?)?(?:call|phone|ring|text|email|contact|message|remind|send|book|schedule|submit|share|tell|ask|use|give|put|disturb|wake|recommend|suggest|assign|address|change|cancel|auto\w*|auto-\w+|show|mention|discuss|include|arrange|let|schedule|order|transfer)\b)|\b(?P<need>(?:don't|do not|doesn't) (?:need|want) (?:you |anyone |the \w+ |anybody |a )?(?:to )?(?:call|phone|text|email|contact|remind|send|book|schedule|share|tell|daily|reminder|reminders|calls?)\w*|\bi(?:'d| would) (?:rather|prefer)(?: you)?(?: to)? (?:not|didn't|don't)\b)|^(?:(?:please|and|but|so|also|just|from now on|in (?:the )?future)[, ]+)*(?P<do>always|make sure|must|be sure to|use only|from now on|only (?:give|take|eat|accept|offer|contact|remind|talk)|(?:call|contact|text|phone|email|remind|message) me (?:only |just |always )?(?:after|before|at|in|on|between|by))\b|\b(?P<only>only (?:call|text|email|contact|book|schedule|use|send)\b)|\bi (?:must|have to|need to) (?P<must>always|only|never)\b"
 );
 fixed!(
     THRESHOLD,
-    r"目标|控制在|不(?:要|能)?超过|\b(?:target|goal|threshold)\b|\b(?:should|must|needs? to) (?:be|stay|remain) (?:below|under|above|between)\b"
+    r"目标|(?:要|需要?|必须|应该?|得)[^,;]{0,8}控制在|不(?:要|能)超过|\b(?:target|goal|threshold)\b|\b(?:should|must|needs? to) (?:be|stay|remain) (?:below|under|above|between)\b"
 );
 fixed!(
     PROMPT_ONLY,
@@ -57,6 +58,11 @@ fixed!(
 fixed!(
     WHO,
     r"^(?:我|你|您|你们|请|麻烦|帮我|please|and|but|also|just|,|\s)+"
+);
+
+fixed!(
+    REMIND,
+    r"(?:提醒|叫)我(?P<zh>[^,;:。]{2,40})|\bremind me (?:to|about|of|that|when|at|on|in|tomorrow|next|before|every)\b(?P<en>[^;:]{2,60})"
 );
 
 pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
@@ -68,7 +74,35 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
     if found.is_empty() {
         rules(scene, &mut found);
     }
+    if found.is_empty() {
+        reminder(scene, &mut found);
+    }
     found
+}
+
+/// A reminder asked for; one with a day is over with that day.
+fn reminder(scene: &Scene<'_>, found: &mut Vec<Found>) {
+    let Some(hit) = REMIND.captures(scene.text) else {
+        return;
+    };
+    let at = hit.get(0).map_or(0, |m| m.start());
+    if scene.negated_before(at) {
+        return;
+    }
+    let value = normalise(hit.get(0).map_or("", |m| m.as_str()));
+    let mut one = Found::new(Kind::Constraint, "constraint", value, at).intent(scene.intent());
+    let day = scene
+        .moments(Direction::Future)
+        .into_iter()
+        .find(|m| matches!(m.grain, Grain::Minute | Grain::Day));
+    if let Some(day) = day {
+        one.schedule = Some(scene.clock.written(&day));
+        one.holds = Holds::Given {
+            from: scene.clock.at(),
+            to: Some(scene.clock.end_of_day(day.from.date())),
+        };
+    }
+    found.push(one);
 }
 
 fn contrast(scene: &Scene<'_>, found: &mut Vec<Found>) {
@@ -76,7 +110,7 @@ fn contrast(scene: &Scene<'_>, found: &mut Vec<Found>) {
         return;
     };
     let is_refused = MAY_NOT.is_match(scene.text);
-    if !is_refused && !MAY.is_match(&scene.text[..hit.start()]) && !scene.text.contains("safe") {
+    if !is_refused && !MAY.is_match(scene.text) {
         return;
     }
     let value = if is_refused { "not_allowed" } else { "allowed" };

@@ -65,6 +65,19 @@ fixed!(
     r"(?:[吃用服打]|连续|疗程|共)(?:上|满|够)?\s*(?P<n>\d{1,3}|[一二两三四五六七八九十]{1,3})\s*(?P<unit>天|周|个?星期|个?月)|\bfor (?:the next )?(?P<n2>\d{1,3}|an?|one|two|three|four|five|six|seven|ten) (?P<unit2>day|week|month)s?\b"
 );
 fixed!(
+    TAKEN_FOR,
+    r"[吃用服打]了\s*[\d一二两三四五六七八九十半]+\s*个?(?:年|月|周|星期|天)"
+);
+fixed!(
+    SWAP_BEFORE,
+    r"(?:从|把|将|由)\s*$|\b(?:switch(?:ed|ing)?|chang(?:ed|ing)|moved|went|replaced?|swapped)(?: me)?(?: over)?(?: from)?(?: my)?\s*$"
+);
+fixed!(
+    SWAP_AFTER,
+    r"^[^,;]{0,16}?(?:换成|换为|换到|改成|改为|改用|换了)|^[^,;]{0,16}?\b(?:to|with|for)\b"
+);
+fixed!(SWAP_ONLY, r"(?:换成|换为|改用)\S");
+fixed!(
     WAS_TAKING,
     r"\b(?:was|were) (?:also |still |only )?(?:taking|on|using)\b|(?:之前|以前|原来|曾经?)(?:一直)?(?:在)?(?:吃|用|服)"
 );
@@ -243,7 +256,8 @@ fn has_past_day(scene: &Scene<'_>) -> bool {
         || text.contains("开始")
         || text.contains("起")
         || text.contains("since")
-        || text.contains("started");
+        || text.contains("started")
+        || TAKEN_FOR.is_match(text);
     let day = scene.moments(Direction::Past).iter().any(|m| {
         matches!(m.grain, Grain::Day | Grain::Minute)
             && !m.attributive

@@ -43,6 +43,15 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
                 .iter()
                 .any(|h| f.value.as_ref().is_some_and(|v| h.ends_with(v.as_str())))
     });
+    // "My INR was 2.8" is the value, not also the test.
+    let measured: Vec<String> = found
+        .iter()
+        .filter(|f| f.kind == Kind::Measurement)
+        .filter_map(|f| f.value.clone())
+        .collect();
+    found.retain(|f| {
+        f.kind != Kind::Event || f.value.as_ref().is_none_or(|v| !measured.contains(v))
+    });
     let preferences = preference::find(scene);
     let is_setting = preferences
         .iter()

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use anamnesis_domain::memory::{EntityKind, Kind, Polarity};
+use anamnesis_domain::memory::{EntityKind, Intent, Kind, Polarity};
 use regex::Regex;
 
 use crate::lexicon::{Class, lookup};
@@ -42,6 +42,10 @@ fixed!(
 fixed!(
     EN_FAVOURITE,
     r"\bmy favou?rite (?P<what>[a-z ]{1,24}?) (?:is|are) (?P<obj>[^,;:]{1,40})"
+);
+fixed!(
+    SOBER,
+    r"戒(?:了|掉)?酒(?:了)?|\b(?:quit|stopped|gave up) drinking\b|\bi(?:'m| am) sober\b"
 );
 fixed!(
     LANGUAGE,
@@ -102,6 +106,11 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
         return found;
     }
     diets(scene, &mut found);
+    if let Some(hit) = SOBER.find(text).filter(|_| found.is_empty()) {
+        found.push(
+            preference(scene, "alcohol", hit.start(), Polarity::Negative).intent(Intent::Change),
+        );
+    }
     if text.contains("过敏") || text.contains("allerg") {
         return found;
     }
@@ -192,7 +201,11 @@ fn liked(scene: &Scene<'_>, verb: &str, at: usize, obj: &str, found: &mut Vec<Fo
     ]
     .iter()
     .any(|w| verb.contains(w));
-    let outer = scene.negated_before(at);
+    // Only a negator right before the verb: 不吸烟不喝酒 denies twice, not nothing.
+    let outer = scene
+        .negators
+        .iter()
+        .any(|n| n.end <= at && scene.text[n.end..at].trim().is_empty());
     let negative =
         (is_aversion != (denies && !is_aversion)) != outer || (is_aversion && !denies && !outer);
     let polarity = if negative {

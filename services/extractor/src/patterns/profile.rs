@@ -84,7 +84,7 @@ fixed!(
 );
 fixed!(
     PREGNANT,
-    r"怀孕(?:了|\d|[一二两三四五六七八九十]|$|,)|已怀孕|孕(?:\d{1,2}|[一二三四五六七八九十]{1,3})周|有喜了|怀上(?:了|宝宝)|\b(?:am|is|be|'m|i'm|she's|got|became|currently|now) (?:\w+ ){0,3}pregnant\b|\b(?:am|is|'m|we're|are) expecting(?: a baby)?\b|\bpregnant with\b"
+    r"怀孕(?:了|\d|[一二两三四五六七八九十]|$|,)|已怀孕|孕(?:\d{1,2}|[一二三四五六七八九十]{1,3})周|有喜了|怀上(?:了|宝宝)|\b(?:am|is|be|was|were|'m|i'm|she's|got|became|currently|now) (?:\w+ ){0,3}pregnant\b|\b(?:am|is|'m|we're|are) expecting(?: a baby)?\b|\bpregnant with\b"
 );
 
 const SMOKING: [Status; 4] = [
@@ -117,7 +117,7 @@ fixed!(
 );
 fixed!(
     OCCUPATION,
-    r"(?:职业|工作)(?:是|:|为)(?:一名|一个|个|做)?(?P<zh>[^,;:。的]{2,12})|(?:我|他|她)?(?:是|当|做)(?:一名|一个|一位|个|了)?(?P<zh2>[^,;:。]{2,10}?)(?:的|工作)?$|\bwork(?:s|ing|ed)? as (?:a|an|the) (?P<en>[a-z][a-z -]{2,30})|\b(?:my )?(?:occupation|profession|job) is (?:a |an )?(?P<en2>[a-z][a-z -]{2,30})|\b(?:am|is|'m|i'm|he's|she's) (?:a|an) (?P<en3>[a-z][a-z -]{2,24})"
+    r"(?:职业|工作)(?:是|:|为)(?:一名|一个|个|做)?(?P<zh>[^,;:。的]{2,12})|(?:我|他|她)?(?:是|当|做)(?:一名|一个|一位|个|了)?(?P<zh2>[^,;:。]{2,10}?)(?:的|工作)?$|\bwork(?:s|ing|ed)?(?: [a-z]+){0,5}? as (?:a|an|the) (?P<en>[a-z][a-z -]{2,30})|\b(?:my )?(?:occupation|profession|job) is (?:a |an )?(?P<en2>[a-z][a-z -]{2,30})|\b(?:am|is|'m|i'm|he's|she's) (?:a|an) (?P<en3>[a-z][a-z -]{2,24})"
 );
 fixed!(
     PAYOUT,
@@ -204,6 +204,12 @@ fn status(
             && !own_negation.contains(['不', '没', '无', '未'])
             && !own_negation.contains("not")
         {
+            continue;
+        }
+        // "I was pregnant" tells nothing of today; it is looked for only to name what was refused.
+        let is_past = (own_negation.starts_with("was ") || own_negation.starts_with("were "))
+            && scene.modality.refused.is_none();
+        if is_past {
             continue;
         }
         let is_other_smoke = ["二手", "大麻", "weed", "marijuana", "cannabis", "smoke pot"]

@@ -30,6 +30,10 @@ fixed!(
     r"(?P<obj>[^,;\s做了过的行]{1,14})(?:手术|切除术|置换术|移植术|成形术|修补术|造影术|介入术|搭桥术|结扎术|融合术|消融术|引流术|根治术)|\b(?:had|underwent|got|received)\s+(?:an? |my |the )?(?P<en>(?:[a-z-]+ ){0,3}(?:surgery|operation|transplant|replacement|[a-z]+ectomy|[a-z]+plasty|[a-z]+otomy|bypass))\b"
 );
 fixed!(
+    NOT_YET,
+    r"(?:可以|不能|能够?|可|想|要|需要|应该|打算|准备|考虑|建议|安排|让我?|得)(?:再|去|先|定期)*[做查验拍打行]?\s*$|\b(?:can|could|should|would|need|want|wants|have to|going to|plan to|recommend\w*|suggest\w*)\b[^,;]{0,20}$"
+);
+fixed!(
     CANCEL,
     r"取消|不去了|不用(?:去|做)|\b(?:cancel(?:l?ed)?|called off)\b"
 );
@@ -172,7 +176,9 @@ fn is_done(scene: &Scene<'_>, start: usize, end: usize) -> bool {
         };
         gap.chars().count() <= 24
     };
-    DONE.find_iter(scene.text).any(near)
+    // 可以做增强CT了 was not done.
+    let is_wish = NOT_YET.is_match(&scene.text[..start]);
+    !is_wish && DONE.find_iter(scene.text).any(near)
 }
 
 fn moment(scene: &Scene<'_>, direction: Direction) -> Option<Moment> {
