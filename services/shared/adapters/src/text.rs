@@ -7,10 +7,12 @@
 //!
 //! - [`terms`](self::terms): from tokens to an owner's terms and back
 //! - [`schema`](self::schema): one document per memory version
+//! - [`directory`](self::directory): the folder as the engine sees it
 //! - [`folder`](self::folder): opening, what a crash leaves behind, what is refused
 //! - [`write`](self::write): commits, compaction
 //! - [`read`](self::read): the owner's versions, scores, digests
 
+mod directory;
 mod folder;
 mod read;
 mod schema;

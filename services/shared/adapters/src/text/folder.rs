@@ -10,9 +10,10 @@ use anamnesis_domain::tokens::TOKENIZER_VERSION;
 use anamnesis_pipeline::feed::Feed;
 use anamnesis_pipeline::stores::{Store, StoreError};
 use serde::{Deserialize, Serialize};
-use tantivy::Index;
 use tantivy::directory::Directory as _;
+use tantivy::{Index, IndexSettings};
 
+use super::directory::{Folder, index_files, is_temporary};
 use super::read::View;
 use super::schema::{self, FORMAT};
 use super::write::Writing;
@@ -45,15 +46,21 @@ pub(super) fn open(dir: &Path, feed: Feed) -> Result<(Writing, View), StoreError
     let lock = lock(dir)?;
     let (expected, fields) = schema::schema();
     let index = if dir.join(META).exists() {
-        Index::open_in_dir(dir).map_err(engine)?
+        Index::open(Folder::open(dir).map_err(engine)?).map_err(engine)?
     } else {
-        let left = index_files(dir)?.len();
+        let files = index_files(dir).map_err(|error| io(&error))?;
+        let left = files.iter().filter(|file| !is_temporary(file)).count();
         if left > 0 {
             return Err(damaged(format!(
                 "{META} is missing beside {left} files of the index"
             )));
         }
-        Index::create_in_dir(dir, expected.clone()).map_err(engine)?
+        Index::create(
+            Folder::open(dir).map_err(engine)?,
+            expected.clone(),
+            IndexSettings::default(),
+        )
+        .map_err(engine)?
     };
 
     let metas = index.load_metas().map_err(engine)?;
@@ -179,11 +186,11 @@ fn living_files(index: &Index) -> Result<HashSet<PathBuf>, StoreError> {
 }
 
 /// Removes what belongs to no segment of the last commit: files of a commit or merge that never
-/// happened, and of segments that were merged away. tantivy's own collection goes by a list that it
-/// keeps beside them; this goes by what is there. Only while nothing is being written.
+/// happened, and of segments that were merged away. tantivy does the same after a commit, but not now,
+/// and spares what a search might still read. Only while nothing is being written.
 pub(super) fn sweep(dir: &Path, index: &Index) -> Result<(), StoreError> {
     let living = living_files(index)?;
-    for path in index_files(dir)? {
+    for path in index_files(dir).map_err(|error| io(&error))? {
         let is_living = path
             .file_name()
             .is_some_and(|name| living.contains(Path::new(name)));
@@ -197,22 +204,4 @@ pub(super) fn sweep(dir: &Path, index: &Index) -> Result<(), StoreError> {
         }
     }
     Ok(())
-}
-
-/// Files of segments (`<32 hexadecimal digits>.<part>`), and temporary files of atomic writes.
-fn index_files(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(dir).map_err(|error| io(&error))? {
-        let path = entry.map_err(|error| io(&error))?.path();
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-            continue;
-        };
-        let is_segment = name.split_once('.').is_some_and(|(stem, _)| {
-            stem.len() == 32 && stem.bytes().all(|byte| byte.is_ascii_hexdigit())
-        });
-        if is_segment || name.starts_with(".tmp") {
-            files.push(path);
-        }
-    }
-    Ok(files)
 }
