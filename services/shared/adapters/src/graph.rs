@@ -106,7 +106,7 @@ impl Projection for SqliteGraph {
         next: Checkpoint,
     ) -> Result<(), StoreError> {
         self.database
-            .apply(partition, from, changes, next, write)
+            .apply(partition, from, changes, next, write, |_| ())
             .await
     }
 

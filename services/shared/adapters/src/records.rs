@@ -96,7 +96,7 @@ impl Projection for SqliteRecords {
         let write =
             move |connection: &_, changes: &[Change]| write::all(connection, partition, changes);
         self.database
-            .apply(partition, from, changes, next, write)
+            .apply(partition, from, changes, next, write, |_| ())
             .await
     }
 
@@ -183,8 +183,6 @@ impl Records for SqliteRecords {
     }
 
     async fn counts(&self) -> Result<Vec<(Kind, Status, u64)>, StoreError> {
-        self.database
-            .read(|connection| read::counts(connection))
-            .await
+        self.database.read(read::counts).await
     }
 }

@@ -141,18 +141,21 @@ impl Database {
         answer
     }
 
-    /// Applies `batch` with `change` in one transaction with its checkpoint. `change` tells how many
-    /// versions it added.
-    pub(crate) async fn apply<F>(
+    /// Applies a batch with `change` in one transaction with its checkpoint. `change` tells how many
+    /// versions it added. `ended` is told whether the batch was applied, before anybody else is; also
+    /// when nobody waits for it any more, and it is committed all the same.
+    pub(crate) async fn apply<F, E>(
         &self,
         partition: u32,
         from: u64,
         changes: &[Change],
         next: Checkpoint,
         change: F,
+        ended: E,
     ) -> Result<(), StoreError>
     where
         F: FnOnce(&Connection, &[Change]) -> Result<i64, Failure> + Send + 'static,
+        E: FnOnce(bool) + Send + 'static,
     {
         let shared = self.shared.clone();
         let changes = changes.to_vec();
@@ -163,9 +166,9 @@ impl Database {
                 changes: &changes,
                 next,
             };
-            shared
-                .apply(&batch, change)
-                .map_err(|error| explain(shared.store, error))
+            let applied = shared.apply(&batch, change);
+            ended(applied.is_ok());
+            applied.map_err(|error| explain(shared.store, error))
         })
         .await
     }

@@ -5,6 +5,7 @@
 
 mod cache;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -144,21 +145,14 @@ impl Projection for SqliteVectors {
         next: Checkpoint,
     ) -> Result<(), StoreError> {
         feed::check_dimension(changes, &self.model)?;
-        let touched = changes.iter().map(Change::owner).collect();
-        // Also when this future is dropped: the change may be made all the same.
-        let evict = self.cache.evict_when_dropped(partition, touched);
-        let applied = self
-            .database
-            .apply(
-                partition,
-                from,
-                changes,
-                next,
-                move |connection, changes| write(connection, changes),
-            )
-            .await;
-        drop(evict);
-        applied
+        let touched: BTreeSet<OwnerKey> = changes.iter().map(Change::owner).collect();
+        let cache = self.cache.clone();
+        let ended = move |is_applied: bool| {
+            cache.batch_ended(partition, &touched, is_applied.then_some(next.next));
+        };
+        self.database
+            .apply(partition, from, changes, next, write, ended)
+            .await
     }
 
     async fn owners(&self) -> Result<Vec<OwnerKey>, StoreError> {

@@ -4,7 +4,7 @@
 //! look into the cache and the put, and a batch drops the blocks of its owners before it is reported
 //! as applied; so a search after `apply` sees what was applied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anamnesis_domain::ids::OwnerKey;
@@ -93,32 +93,22 @@ impl BlockCache {
         }
     }
 
-    /// Drops what a batch changes, when the batch is over, however it ends.
-    pub(super) fn evict_when_dropped(
-        self: &Arc<Self>,
+    /// A batch is over: the blocks of its owners are dropped. `position` is where the partition then
+    /// stands; `None` when the batch failed.
+    pub(super) fn batch_ended(
+        &self,
         partition: u32,
-        owners: Vec<OwnerKey>,
-    ) -> Eviction {
-        Eviction {
-            cache: self.clone(),
-            partition,
-            owners,
-        }
-    }
-}
-
-pub(super) struct Eviction {
-    cache: Arc<BlockCache>,
-    partition: u32,
-    owners: Vec<OwnerKey>,
-}
-
-impl Drop for Eviction {
-    fn drop(&mut self) {
-        let mut state = self.cache.lock();
+        owners: &BTreeSet<OwnerKey>,
+        position: Option<u64>,
+    ) {
+        let mut state = self.lock();
         state.turn += 1;
-        state.positions.remove(&self.partition);
-        for owner in &self.owners {
+        match position {
+            Some(position) => state.positions.insert(partition, position),
+            // A commit whose outcome is unknown: the next search asks the file.
+            None => state.positions.remove(&partition),
+        };
+        for owner in owners {
             if let Some(block) = state.blocks.pop(owner) {
                 state.bytes -= block.bytes();
             }

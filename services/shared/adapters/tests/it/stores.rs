@@ -1,13 +1,17 @@
 //! Do the SQLite stores pass what every store passes, and refuse files that are not theirs?
 
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anamnesis_adapters::graph::SqliteGraph;
 use anamnesis_adapters::records::SqliteRecords;
 use anamnesis_adapters::vectors::SqliteVectors;
 use anamnesis_domain::ids::LogId;
-use anamnesis_pipeline::conformance::stores::script::{Script, id, memory, scope};
+use anamnesis_pipeline::conformance::stores::script::{
+    Script, everything, id, memory, scope, vector_of,
+};
 use anamnesis_pipeline::conformance::stores::{Backend, LOG_ID, PARTITIONS, Probe, model};
 use anamnesis_pipeline::embedder::ModelIdentity;
 use anamnesis_pipeline::feed::Feed;
@@ -418,6 +422,36 @@ async fn of_two_writers_one_is_told_that_it_moved() {
         }
         let expected = script.expected(store, scope(1).key());
         assert_eq!(second.rows(scope(1)).await.unwrap(), expected);
+    }
+}
+
+/// A batch whose caller has gone away is committed all the same, and then no cache answers for the
+/// state before it.
+#[tokio::test]
+async fn a_batch_that_nobody_waits_for_is_seen() {
+    let dir = TempDir::new().unwrap();
+    let index = open_vectors(dir.path()).unwrap();
+    let query = vector_of("tea").unwrap();
+    let mut script = Script::default();
+    for number in 1..20 {
+        script.decide(1, vec![memory(number, "tea")]);
+        let batch = script.take(1).remove(0);
+        {
+            let mut abandoned = pin!(batch.apply(&*index));
+            // Started, and maybe even done by now.
+            let _ = futures::poll!(abandoned.as_mut());
+        }
+        let filter = everything(1, script.end(1));
+        let seen = async {
+            loop {
+                let answer = index.search(&filter, &query, 100).await.unwrap();
+                if answer.position == script.end(1) {
+                    return answer.hits.len();
+                }
+            }
+        };
+        let seen = tokio::time::timeout(Duration::from_secs(20), seen).await;
+        assert_eq!(seen, Ok(number as usize));
     }
 }
 

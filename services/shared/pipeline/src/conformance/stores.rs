@@ -10,9 +10,10 @@
 //! }
 //! ```
 //!
-//! - [`projection`]: checkpoint, batches, rewriting, filters and agreement with the double: every store
+//! - [`projection`], [`filters`]: checkpoints, batches, rewriting, filters, agreement with the double:
+//!   every store
 //! - [`records`], [`text`], [`vectors`], [`graph`]: what one store alone promises
-//! - [`script`]: histories to apply, written by hand or drawn from a seed
+//! - [`script`], [`draw`]: histories to apply, written by hand or drawn from a seed
 
 use std::future::Future;
 use std::path::Path;
@@ -32,6 +33,8 @@ use crate::stores::{
     VectorIndex,
 };
 
+pub mod draw;
+pub mod filters;
 pub mod graph;
 pub mod projection;
 pub mod records;
@@ -39,7 +42,8 @@ pub mod script;
 pub mod text;
 pub mod vectors;
 
-use script::{Draw, peanut};
+use draw::Draw;
+use script::peanut;
 
 /// The log that backends under test follow.
 pub const LOG_ID: LogId = LogId::from_bytes([0x10; 16]);
@@ -245,6 +249,8 @@ macro_rules! projection_cases {
             one_version_lives_and_none_after_erasure
             a_store_opens_where_it_stood
             compaction_leaves_no_erased_byte
+        );
+        $crate::store_cases!(filters, $fresh,
             owners_never_meet
             recorded_time_is_a_filter
             valid_time_is_a_filter
