@@ -1,1 +1,205 @@
-fn main() {}
+//! Load on a running node, from outside: fills it, then asks at a fixed rate whatever the answers take
+//! (open loop, so a slow answer delays no later question and is not hidden). Figures are printed with
+//! the machine they were taken on.
+
+mod corpus;
+mod report;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Parser, Subcommand};
+use reqwest::Client;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::corpus::Corpus;
+use crate::report::{Latencies, machine, resident_mib};
+
+#[derive(Parser)]
+#[command(name = "loadtest", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Write events of many owners and wait until all are stored.
+    Fill(FillArgs),
+    /// Ask at a fixed rate.
+    Recall(RecallArgs),
+}
+
+#[derive(Args, Clone)]
+struct Target {
+    /// Address of a running node.
+    #[arg(long, default_value = "http://127.0.0.1:7700")]
+    url: String,
+    /// Process whose memory is reported.
+    #[arg(long)]
+    pid: Option<u32>,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[arg(long, default_value_t = 1_000)]
+    owners: usize,
+}
+
+#[derive(Args)]
+struct FillArgs {
+    #[command(flatten)]
+    target: Target,
+    #[arg(long, default_value_t = 50_000)]
+    events: usize,
+    /// Events per call.
+    #[arg(long, default_value_t = 500)]
+    batch: usize,
+}
+
+#[derive(Args)]
+struct RecallArgs {
+    #[command(flatten)]
+    target: Target,
+    /// Questions per second.
+    #[arg(long, default_value_t = 200.0)]
+    rate: f64,
+    #[arg(long, default_value_t = 30)]
+    seconds: u64,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Fill(args) => fill(args).await,
+        Command::Recall(args) => recall(args).await,
+    }
+}
+
+async fn call(client: &Client, url: &str, body: &Value) -> anyhow::Result<Value> {
+    let response = client.post(url).json(body).send().await.context("the node does not answer")?;
+    let status = response.status();
+    let answer: Value = response.json().await.context("the answer is not JSON")?;
+    if !status.is_success() {
+        bail!("{status}: {}", answer["code"]);
+    }
+    Ok(answer)
+}
+
+async fn fill(args: FillArgs) -> anyhow::Result<()> {
+    let client = Client::new();
+    let corpus = Corpus::new(args.target.seed, args.target.owners);
+    let url = &args.target.url;
+    let granting = Instant::now();
+    let mut grants: JoinSet<anyhow::Result<()>> = JoinSet::new();
+    for owner in 0..args.target.owners {
+        let (client, url) = (client.clone(), format!("{url}/v1/consents"));
+        let body = json!({"owner": corpus.owner(owner), "max_sensitivity": 4});
+        grants.spawn(async move { call(&client, &url, &body).await.map(|_| ()) });
+        if grants.len() >= 64
+            && let Some(done) = grants.join_next().await
+        {
+            done??;
+        }
+    }
+    while let Some(done) = grants.join_next().await {
+        done??;
+    }
+    println!("{} grants in {:.1} s", args.target.owners, granting.elapsed().as_secs_f64());
+
+    let started = Instant::now();
+    let mut sent = 0;
+    while sent < args.events {
+        let count = args.batch.min(args.events - sent);
+        let events: Vec<Value> = (sent..sent + count).map(|n| corpus.event(n)).collect();
+        let answer = call(&client, &format!("{url}/v1/events"), &Value::Array(events)).await?;
+        if let Some(rejected) = answer["rejected"].as_array().and_then(|list| list.first()) {
+            bail!("an event was rejected: {}", rejected["code"]);
+        }
+        sent += count;
+    }
+    let accepted = started.elapsed();
+    wait_until_stored(&client, url).await?;
+    let stored = started.elapsed();
+    println!("machine: {}", machine());
+    println!(
+        "{sent} events accepted in {:.1} s ({:.0}/s), stored in {:.1} s ({:.0}/s)",
+        accepted.as_secs_f64(),
+        sent as f64 / accepted.as_secs_f64(),
+        stored.as_secs_f64(),
+        sent as f64 / stored.as_secs_f64()
+    );
+    if let Some(pid) = args.target.pid {
+        println!("resident memory of the node: {} MiB", resident_mib(pid)?);
+    }
+    Ok(())
+}
+
+/// Waits until the balance has nothing in flight.
+async fn wait_until_stored(client: &Client, url: &str) -> anyhow::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(3_600);
+    while Instant::now() < deadline {
+        let response = client.get(format!("{url}/v1/audit/balance")).send().await?;
+        let balance: Value = response.json().await?;
+        let ready = client.get(format!("{url}/readyz")).send().await?;
+        let behind: Value = ready.json().await?;
+        let is_behind = behind["behind_records"]
+            .as_object()
+            .is_none_or(|stores| stores.values().any(|records| records.as_u64() != Some(0)));
+        if balance["in_flight"].as_u64() == Some(0) && !is_behind {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    bail!("not everything was stored within an hour")
+}
+
+async fn recall(args: RecallArgs) -> anyhow::Result<()> {
+    let client = Client::builder().pool_max_idle_per_host(256).build()?;
+    let corpus = Corpus::new(args.target.seed, args.target.owners);
+    let url = format!("{}/v1/recall", args.target.url);
+    let total = (args.rate * args.seconds as f64) as usize;
+    let interval = Duration::from_secs_f64(1.0 / args.rate);
+    let started = Instant::now();
+    let mut tasks: JoinSet<(Duration, bool, bool)> = JoinSet::new();
+    let mut latencies = Latencies::default();
+    let (mut failed, mut answerable) = (0, 0);
+    for n in 0..total {
+        let due = started + interval * n as u32;
+        tokio::time::sleep_until(due.into()).await;
+        let (client, url, body) = (client.clone(), url.clone(), corpus.question(n));
+        // From when it was due, not from when it was sent: waiting counts.
+        tasks.spawn(async move {
+            let answer = call(&client, &url, &body).await;
+            let found = answer.as_ref().is_ok_and(|a| a["answerable"].as_bool() == Some(true));
+            (due.elapsed(), answer.is_ok(), found)
+        });
+        while let Some(done) = tasks.try_join_next() {
+            count(done?, &mut latencies, &mut failed, &mut answerable);
+        }
+    }
+    while let Some(done) = tasks.join_next().await {
+        count(done?, &mut latencies, &mut failed, &mut answerable);
+    }
+    println!("machine: {}", machine());
+    println!(
+        "{total} recalls at {}/s over {} owners: {}, {failed} failed, {answerable} answerable",
+        args.rate,
+        args.target.owners,
+        latencies.summary()
+    );
+    if let Some(pid) = args.target.pid {
+        println!("resident memory of the node: {} MiB", resident_mib(pid)?);
+    }
+    Ok(())
+}
+
+fn count(
+    (taken, is_answered, is_found): (Duration, bool, bool),
+    latencies: &mut Latencies,
+    failed: &mut usize,
+    answerable: &mut usize,
+) {
+    latencies.push(taken);
+    *failed += usize::from(!is_answered);
+    *answerable += usize::from(is_found);
+}

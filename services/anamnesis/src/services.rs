@@ -70,32 +70,23 @@ impl Node {
     /// # Errors
     /// The first failure that beginning again did not help.
     pub async fn settle(&self) -> Result<(), NodeError> {
-        let stages = self.stages();
-        self.drive(&stages).await
+        self.flow().settle().await
     }
 
-    /// Drives these stages, in every partition, until all stand at the tail.
-    ///
-    /// # Errors
-    /// As [`Node::settle`].
-    pub async fn drive(&self, stages: &[Arc<dyn Stage>]) -> Result<(), NodeError> {
-        let mut tasks: JoinSet<Result<(), StageError>> = JoinSet::new();
-        for partition in 0..self.log.partitions() {
-            let consumers: Vec<Consumer> = stages
-                .iter()
-                .map(|stage| {
-                    Consumer::new(self.log.clone(), stage.clone(), partition, self.clock.clone())
-                })
-                .collect();
-            tasks.spawn(drive_partition(consumers));
-        }
-        while let Some(done) = tasks.join_next().await {
-            done.map_err(|error| NodeError::Stopped {
-                part: "a stage".to_owned(),
-                reason: error.to_string(),
-            })??;
-        }
-        Ok(())
+    /// The stages of every partition, to be driven by hand.
+    pub fn flow(&self) -> Flow {
+        self.flow_of(&self.stages())
+    }
+
+    /// As [`Node::flow`], for these stages only.
+    pub fn flow_of(&self, stages: &[Arc<dyn Stage>]) -> Flow {
+        let consumers = |partition| {
+            let consumer = |stage: &Arc<dyn Stage>| {
+                Consumer::new(self.log.clone(), stage.clone(), partition, self.clock.clone())
+            };
+            stages.iter().map(consumer).collect()
+        };
+        Flow { partitions: (0..self.log.partitions()).map(consumers).collect() }
     }
 
     pub fn intake(&self) -> Arc<Intake> {
@@ -171,7 +162,33 @@ impl Node {
     }
 }
 
-async fn drive_partition(mut consumers: Vec<Consumer>) -> Result<(), StageError> {
+/// Stages that have begun and stay begun between two drives, as they do in a server.
+pub struct Flow {
+    partitions: Vec<Vec<Consumer>>,
+}
+
+impl Flow {
+    /// Drives every stage, in every partition at once, until all stand at the tail.
+    ///
+    /// # Errors
+    /// The first failure that beginning again did not help; the flow is then empty.
+    pub async fn settle(&mut self) -> Result<(), NodeError> {
+        let mut tasks: JoinSet<Result<Vec<Consumer>, StageError>> = JoinSet::new();
+        for consumers in self.partitions.drain(..) {
+            tasks.spawn(drive_partition(consumers));
+        }
+        while let Some(done) = tasks.join_next().await {
+            let consumers = done.map_err(|error| NodeError::Stopped {
+                part: "a stage".to_owned(),
+                reason: error.to_string(),
+            })??;
+            self.partitions.push(consumers);
+        }
+        Ok(())
+    }
+}
+
+async fn drive_partition(mut consumers: Vec<Consumer>) -> Result<Vec<Consumer>, StageError> {
     let mut failures = 0;
     loop {
         let mut is_idle = true;
@@ -188,7 +205,7 @@ async fn drive_partition(mut consumers: Vec<Consumer>) -> Result<(), StageError>
             }
         }
         if is_idle {
-            return Ok(());
+            return Ok(consumers);
         }
     }
 }

@@ -37,6 +37,8 @@ const CACHED_CLAIMS_MAX: usize = 100_000;
 const PHYSICAL_DELAY_MS_MAX: i64 = 60_000;
 /// Records between two snapshots of the skeleton.
 const SNAPSHOT_EVERY: u64 = 10_000;
+/// The same when there is nothing else to do: a trickle must not write a snapshot per record.
+const SNAPSHOT_EVERY_IDLE: u64 = 1_000;
 
 /// Keeps a set of stores equal to the fold. All of them in one stage share the fold; a store that
 /// should be able to lag on its own gets a stage of its own.
@@ -214,7 +216,7 @@ impl Running for Folding {
     }
 
     async fn idle(&mut self, now: Timestamp) -> Result<(), StageError> {
-        if self.skeleton.next > self.snapshot_next {
+        if self.skeleton.next >= self.snapshot_next + SNAPSHOT_EVERY_IDLE {
             self.save_snapshot().await;
         }
         self.rewrite_bytes(now).await

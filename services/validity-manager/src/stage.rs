@@ -1,19 +1,27 @@
 //! The shell around `decide`: reads candidates and commands of one partition, decides, appends to
 //! `memories`. Fenced by the log itself (rule 6): it appends `WriterStarted`, reads up to it, then
 //! decides; an append of unknown outcome, or somebody else's record between its own, starts over.
+//!
+//! Keys that an erasure names are destroyed before anything else of that owner is decided: a decision
+//! that was sealed after an erasure and made unreadable by it would be believed here and by nobody
+//! else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anamnesis_domain::evolve::{Recorded, evolve};
-use anamnesis_domain::ids::{EventTag, Hash, OwnerKey};
-use anamnesis_domain::input::{Cause, Command, Input, Position, Topic};
+use anamnesis_domain::ids::{ErasureId, EventTag, Hash, OwnerKey};
+use anamnesis_domain::input::{Cause, Command, Input, Position, Target, Topic};
 use anamnesis_domain::receipt::{Parked, Unparked};
 use anamnesis_domain::skeleton::{Skeleton, Verdict};
 use anamnesis_domain::state::OwnerState;
 use anamnesis_domain::time::Timestamp;
-use anamnesis_domain::transition::{Decided, Decision, Detail, Outcome, Part, PartBody};
-use anamnesis_pipeline::codec::{Codec, CodecError, DecidedDraft, InputMeta, Opened};
+use anamnesis_domain::transition::{
+    Decided, Decision, Detail, Outcome, Part, PartBody, Transition,
+};
+use anamnesis_pipeline::codec::{
+    Clear, Codec, CodecError, DecidedDraft, InputMeta, Opened, read_clear,
+};
 use anamnesis_pipeline::consumer::{BATCH_BYTES_MAX, Running, Stage, StageError};
 use anamnesis_pipeline::fold;
 use anamnesis_pipeline::log::{Log, NewRecord, Record};
@@ -30,6 +38,8 @@ pub const STAGE: &str = "validity-manager";
 const CACHED_CLAIMS_MAX: usize = 100_000;
 /// Decisions between two snapshots of the skeleton.
 const SNAPSHOT_EVERY: u64 = 10_000;
+/// The same when there is nothing else to do: a trickle must not write a snapshot per record.
+const SNAPSHOT_EVERY_IDLE: u64 = 1_000;
 
 /// The validity-manager as a stage.
 pub struct ValidityManager {
@@ -76,6 +86,7 @@ impl Stage for ValidityManager {
                 .into(),
             skeleton,
             cache: Cache::default(),
+            carried_out: BTreeSet::new(),
         };
         writer.retry_parked(now).await?;
         Ok(Box::new(writer))
@@ -96,6 +107,8 @@ struct Writer {
     positions: BTreeMap<Topic, u64>,
     skeleton: Skeleton,
     cache: Cache,
+    /// Erasures whose keys are known to be destroyed.
+    carried_out: BTreeSet<ErasureId>,
 }
 
 /// States of owners, rebuilt from the log when missing.
@@ -151,7 +164,7 @@ impl Running for Writer {
     }
 
     async fn idle(&mut self, _now: Timestamp) -> Result<(), StageError> {
-        if self.skeleton.next > self.snapshot_next {
+        if self.skeleton.next >= self.snapshot_next + SNAPSHOT_EVERY_IDLE {
             self.save_snapshot().await;
         }
         Ok(())
@@ -177,14 +190,31 @@ impl Writer {
         now: Timestamp,
         released: Option<OwnerKey>,
     ) -> Result<(), StageError> {
-        let opened = self.codec.open(&records).await?;
-        let mut parked: Vec<Parked> = Vec::new();
+        let mut rest = records.as_slice();
+        while !rest.is_empty() {
+            let answered = self.answer_some(rest, now, released).await?;
+            rest = &rest[answered..];
+        }
+        Ok(())
+    }
+
+    /// Answers records up to an erasure that others of the same owner follow: these have to be opened
+    /// again, with the keys that are left. Gives how many records were answered.
+    async fn answer_some(
+        &mut self,
+        records: &[Record],
+        now: Timestamp,
+        released: Option<OwnerKey>,
+    ) -> Result<usize, StageError> {
+        let opened = self.codec.open(records).await?;
+        let mut parked: Vec<(usize, Parked)> = Vec::new();
         let mut waiting: BTreeSet<OwnerKey> = self.parked().into_iter().collect();
         if let Some(owner) = released {
             waiting.remove(&owner);
         }
         let mut inputs: Vec<(OwnerKey, InputMeta, Input)> = Vec::new();
-        for (record, opened) in records.iter().zip(opened) {
+        let mut read = records.len();
+        for (place, (record, opened)) in records.iter().zip(opened).enumerate() {
             if let Some(broken) = self.skeleton.owners.get(&record.key).and_then(|c| c.broken.as_ref())
             {
                 tracing::error!(
@@ -215,13 +245,14 @@ impl Writer {
                 )),
                 Err(error) => {
                     if waiting.insert(record.key) {
-                        parked.push(Parked {
+                        let parking = Parked {
                             stage: STAGE.to_owned(),
                             owner: record.key,
                             first: record.position,
                             reason: error.reason().to_owned(),
                             at: now,
-                        });
+                        };
+                        parked.push((inputs.len(), parking));
                     }
                     None
                 }
@@ -232,10 +263,38 @@ impl Writer {
             if waiting.contains(&meta.owner) && !overtakes {
                 continue;
             }
+            let erases = matches!(&input, Input::Command(command)
+                if matches!(command.command, Command::Erase { .. }));
             inputs.push((meta.owner, meta, input));
+            let after = &records[place + 1..];
+            if erases && after.iter().any(|later| later.key == record.key) {
+                read = place + 1;
+                break;
+            }
         }
         let answers = self.decide_all(inputs, now).await?;
-        self.record(answers, parked).await
+        let erasures: Vec<(OwnerKey, ErasureId, Target)> =
+            answers.iter().flat_map(|answer| erased(answer.owner, &answer.decision)).collect();
+        self.record(answers, parked).await?;
+        for (owner, erasure, target) in erasures {
+            self.carry_out(owner, erasure, &target).await?;
+            // What is left is read from the log again, as everybody else reads it.
+            self.cache.states.remove(&owner);
+        }
+        Ok(read)
+    }
+
+    /// Destroys the keys of an erasure that is recorded. The projections do it too; whoever comes first
+    /// reaches what there is, and a repeat reaches nothing more.
+    async fn carry_out(
+        &mut self,
+        owner: OwnerKey,
+        erasure: ErasureId,
+        target: &Target,
+    ) -> Result<(), StageError> {
+        self.codec.keys().destroy(owner, target, erasure).await?;
+        self.carried_out.insert(erasure);
+        Ok(())
     }
 
     async fn decide_all(
@@ -248,11 +307,7 @@ impl Writer {
         let writer_epoch = self.epoch;
         self.cache.turn += 1;
         let mut answers: Vec<Answer> = Vec::with_capacity(inputs.len());
-        let mut answered: BTreeSet<Position> = BTreeSet::new();
         for (owner, meta, input) in inputs {
-            if !answered.insert(meta.position) {
-                continue;
-            }
             let place = self.skeleton.next + answers.len() as u64;
             let state = self.state(owner).await?;
             let input = if meta.key_epoch <= state.closed_through {
@@ -295,19 +350,24 @@ impl Writer {
         Ok(answers)
     }
 
-    /// The owner's state, from the cache or from the log.
+    /// The owner's state, from the cache or from the log. Erasures that are in it are carried out first:
+    /// a writer may have stopped between deciding one and destroying its keys.
     async fn state(&mut self, owner: OwnerKey) -> Result<&mut OwnerState, StageError> {
         let turn = self.cache.turn;
         if !self.cache.states.contains_key(&owner) {
-            let offsets = self.skeleton.owners.get(&owner).map(|c| c.offsets.as_slice());
-            let state = fold::owner_state(
-                &*self.log,
-                &self.codec,
-                self.partition,
-                owner,
-                offsets.unwrap_or_default(),
-            )
-            .await?;
+            let mut state = self.load(owner).await?;
+            let open: Vec<_> = state
+                .erasures
+                .iter()
+                .filter(|erased| !self.carried_out.contains(&erased.erasure))
+                .map(|erased| (erased.erasure, erased.target.clone()))
+                .collect();
+            for (erasure, target) in &open {
+                self.carry_out(owner, *erasure, target).await?;
+            }
+            if !open.is_empty() {
+                state = self.load(owner).await?;
+            }
             self.cache.states.insert(owner, (state, turn));
         }
         let (state, used) = self.cache.states.get_mut(&owner).expect("inserted above");
@@ -315,22 +375,36 @@ impl Writer {
         Ok(state)
     }
 
-    /// Seals and appends, and folds what was appended as every other reader does.
+    async fn load(&self, owner: OwnerKey) -> Result<OwnerState, StageError> {
+        let offsets = self.skeleton.owners.get(&owner).map(|c| c.offsets.as_slice());
+        fold::owner_state(
+            &*self.log,
+            &self.codec,
+            self.partition,
+            owner,
+            offsets.unwrap_or_default(),
+        )
+        .await
+    }
+
+    /// Seals and appends, and folds what was appended as every other reader does. A parking note stands
+    /// where its record stood among the inputs (`usize` counts those before it), so that any prefix of
+    /// what is appended leaves nothing behind it unanswered.
     async fn record(
         &mut self,
         answers: Vec<Answer>,
-        parked: Vec<Parked>,
+        parked: Vec<(usize, Parked)>,
     ) -> Result<(), StageError> {
         let mut records = self.seal(answers).await?;
-        for parked in &parked {
+        for (place, parking) in parked.iter().rev() {
             tracing::warn!(
                 stage = STAGE,
                 partition = self.partition,
-                position = %parked.first,
-                reason = parked.reason,
+                position = %parking.first,
+                reason = parking.reason,
                 "an owner is parked"
             );
-            records.push(self.codec.parked(parked)?);
+            records.insert(*place, self.codec.parked(parking)?);
         }
         metrics::parked(self.partition, self.parked().len() + parked.len());
         self.append(records).await
@@ -391,8 +465,7 @@ impl Writer {
             let waiting = self.undecided(owner).await?;
             let opened = self.codec.open(&waiting).await?;
             let is_unreadable = opened.iter().any(Result::is_err);
-            let is_erased = self.state(owner).await?.closed_through > 0;
-            if is_unreadable && !is_erased {
+            if is_unreadable && !self.is_erased_since_parked(owner).await? {
                 continue;
             }
             self.answer(waiting, now, Some(owner)).await?;
@@ -401,6 +474,33 @@ impl Writer {
             self.append(vec![record]).await?;
         }
         Ok(())
+    }
+
+    /// Whether the whole owner was erased after it was parked. An earlier erasure says nothing about
+    /// the record that waits: the owner had come back.
+    async fn is_erased_since_parked(&mut self, owner: OwnerKey) -> Result<bool, StageError> {
+        let state = self.state(owner).await?;
+        let erasures = state.erasures.iter().filter(|erased| erased.target == Target::Owner);
+        let Some(last) = erasures.map(|erased| erased.offset).max() else { return Ok(false) };
+        let parked = self.skeleton.parked_owners().find(|p| p.stage == STAGE && p.owner == owner);
+        let Some(first) = parked.map(|parked| parked.first) else { return Ok(false) };
+        // The note stands before the erasure, or it does not: reading on from there tells.
+        let mut from = last + 1;
+        while from < self.skeleton.next {
+            let records =
+                self.log.read(Topic::Memories, self.partition, from, 2_000, BATCH_BYTES_MAX).await?;
+            let Some(end) = records.last() else { break };
+            from = end.position.offset + 1;
+            let is_note = |record: &Record| {
+                record.key == owner
+                    && matches!(read_clear(&record.payload),
+                        Ok(Clear::Parked(note)) if note.stage == STAGE && note.first == first)
+            };
+            if records.iter().any(is_note) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// An identity for a record whose header cannot be read: its place.
@@ -450,6 +550,17 @@ impl Writer {
         }
         Ok(found)
     }
+}
+
+/// What a decision makes unreadable.
+fn erased(owner: OwnerKey, decision: &Decision) -> Vec<(OwnerKey, ErasureId, Target)> {
+    let mut found = Vec::new();
+    for transition in &decision.transitions {
+        if let Transition::Erased { erasure, target, .. } = transition {
+            found.push((owner, *erasure, target.clone()));
+        }
+    }
+    found
 }
 
 /// The record as its readers will see it, for the writer's own fold.

@@ -87,7 +87,7 @@ impl Demo {
     async fn tell(&self) -> Result<(), Failure> {
         heading("consent first, then what was said");
         let owners = [self.owner(PATIENT)?, self.owner(OTHER)?];
-        grant(&self.node, &owners).await?;
+        grant(&self.node, &mut self.node.flow(), &owners).await?;
         println!("granted by {PATIENT} and {OTHER}");
         let caller = Caller::local("hospital-7");
         for (number, line) in STORY.lines().filter(|line| !line.starts_with('#')).enumerate() {
@@ -192,7 +192,7 @@ impl Demo {
         self.show("Am I allergic to peanuts?", None, None).await?;
         self.show("我爸有什么病？", None, None).await?;
         self.show("What dose of warfarin do I take?", None, None).await?;
-        self.show("什么时候可以给我打电话？", None, None).await?;
+        self.show("早上可以给我打电话吗？", None, None).await?;
         self.show("What is my favourite opera?", None, None).await?;
         heading("the same questions as of last year, and as known then");
         self.show("我对花生过敏吗？", Some("2025-12-01T00:00:00+08:00"), None).await?;

@@ -18,6 +18,7 @@ use crate::cli::{Exit, ImportArgs, Language, Track};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::node::Node;
+use crate::services::Flow;
 
 /// Messages that are accepted before the stages catch up: bounds memory, and one durable write serves
 /// many.
@@ -66,6 +67,7 @@ pub async fn import(node: &Node, args: &ImportArgs) -> Result<Report, Failure> {
     let started = Instant::now();
     let mut report = Report::default();
     let mut granted: BTreeSet<Owner> = BTreeSet::new();
+    let mut flow = node.flow();
     for file in &args.files {
         let bytes = read(file)?;
         let messages = messages_of(node, args, file, &bytes, &mut report);
@@ -76,12 +78,12 @@ pub async fn import(node: &Node, args: &ImportArgs) -> Result<Report, Failure> {
                 chunk.iter().map(|message| message.owner.clone()).collect();
             if args.consent {
                 let new: Vec<Owner> = owners.difference(&granted).cloned().collect();
-                grant(node, &new).await?;
+                grant(node, &mut flow, &new).await?;
                 granted.extend(new);
             }
             report.owners.extend(owners);
             accept(node, chunk, &mut report).await?;
-            node.settle().await?;
+            flow.settle().await?;
             bar.inc(CHUNK.min((bar.length().unwrap_or(0) - bar.position()) as usize) as u64);
         }
         bar.finish_and_clear();
@@ -173,7 +175,7 @@ fn everything() -> ConsentChange {
 ///
 /// # Errors
 /// When it could not be written or decided.
-pub async fn grant(node: &Node, owners: &[Owner]) -> Result<(), Failure> {
+pub async fn grant(node: &Node, flow: &mut Flow, owners: &[Owner]) -> Result<(), Failure> {
     let intake = node.intake();
     let caller = Caller::local(&node.config.tenant);
     for owner in owners {
@@ -181,7 +183,7 @@ pub async fn grant(node: &Node, owners: &[Owner]) -> Result<(), Failure> {
         intake.consent(&order, &everything()).await?;
     }
     if !owners.is_empty() {
-        node.settle().await?;
+        flow.settle().await?;
         for owner in owners {
             intake.release(owner).await?;
         }

@@ -63,8 +63,8 @@ async fn fill(node: &Node, store: &Arc<dyn Projection>) -> Result<(), Failure> {
     }
     bar.set_message(format!("rebuilding {}", store.store()));
     let stage: Arc<dyn Stage> = Arc::new(node.indexer(vec![store.clone()]));
-    let stages = [stage];
-    let replay = node.drive(&stages);
+    let mut flow = node.flow_of(&[stage]);
+    let replay = flow.settle();
     tokio::pin!(replay);
     loop {
         tokio::select! {

@@ -16,9 +16,11 @@ pub struct RecallReceipt {
     pub at: Timestamp,
     pub caller: String,
     pub purpose: Option<String>,
-    /// The request as JSON, with `as_of`, `known_at` and `now` resolved.
+    /// The request as JSON, with `as_of`, `known_at` and `now` resolved. Of what a caller sent, only the
+    /// question itself.
     pub request: Text,
-    /// The answer as JSON, without `recall_id` and timings.
+    /// The answer as JSON without the text of any memory, which would outlive the memory: ids, versions,
+    /// the parts of each score, and a digest of the whole.
     pub answer: Text,
     pub returned: Vec<MemoryId>,
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use chrono::{DateTime, FixedOffset, SecondsFormat, Utc};
+use chrono::{DateTime, Datelike as _, FixedOffset, SecondsFormat, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// An instant: milliseconds since 1970-01-01T00:00:00Z. Outward (JSON) it is RFC 3339.
@@ -38,6 +38,10 @@ impl Timestamp {
     /// [`TimeError::NoZone`] when only the offset is missing, [`TimeError::NotAnInstant`] otherwise.
     pub fn parse_with_zone(text: &str) -> Result<(Self, i32), TimeError> {
         match DateTime::parse_from_rfc3339(text) {
+            // In UTC it must have a year of four digits, or it could not be written and read again.
+            Ok(at) if !(1..=9999).contains(&at.with_timezone(&Utc).year()) => {
+                Err(TimeError::NotAnInstant)
+            }
             Ok(at) => Ok((Self(at.timestamp_millis()), at.offset().local_minus_utc() / 60)),
             Err(_) if DateTime::parse_from_rfc3339(&format!("{text}Z")).is_ok() => {
                 Err(TimeError::NoZone)
@@ -191,6 +195,8 @@ mod tests {
         assert_eq!(Timestamp::parse("2026-11-02T10:11:05"), Err(TimeError::NoZone));
         assert_eq!(Timestamp::parse("2026-11-02"), Err(TimeError::NoZone));
         assert_eq!(Timestamp::parse("yesterday"), Err(TimeError::NotAnInstant));
+        let beyond = Timestamp::parse("9999-12-31T23:59:59-08:00");
+        assert_eq!(beyond, Err(TimeError::NotAnInstant), "it is in the year 10000 in UTC");
     }
 
     #[test]

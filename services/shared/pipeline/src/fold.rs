@@ -103,7 +103,17 @@ pub async fn decisions_at(
         for opened in codec.open(&records).await? {
             match opened? {
                 Opened::Decided(decided) => decisions.push(*decided),
-                _ => {
+                Opened::Identity(_)
+                | Opened::Turn { .. }
+                | Opened::Candidates { .. }
+                | Opened::Command { .. }
+                | Opened::Erased { .. }
+                | Opened::Parked(_)
+                | Opened::Unparked(_)
+                | Opened::Receipt(_)
+                | Opened::Embedding { .. }
+                | Opened::Access { .. }
+                | Opened::WriterStarted { .. } => {
                     return Err(StageError::Broken {
                         what: format!("memories-{partition} holds no decision where one was folded"),
                     });

@@ -167,11 +167,14 @@ pub enum Change {
     Rewrite(Box<OwnerRows>),
 }
 
+/// A version, and what was embedded of its text.
+pub type VersionWithVector = (Arc<MemoryVersion>, Option<Arc<[f32]>>);
+
 /// Everything of one owner, refolded from the log.
 #[derive(Clone, Debug)]
 pub struct OwnerRows {
     pub owner: OwnerKey,
-    pub versions: Vec<(Arc<MemoryVersion>, Option<Arc<[f32]>>)>,
+    pub versions: Vec<VersionWithVector>,
     pub decisions: Vec<DecisionRow>,
     pub view: OwnerView,
 }
