@@ -70,7 +70,8 @@ pub(crate) fn cue(folded: &str) -> Option<Cue> {
             .find(|hit| is_english_request(folded, hit))?,
     };
     let whole = hit.get(0)?;
-    let mut ranges = vec![whole.start()..whole.end()];
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    ranges.push(whole.range());
     // 把 … 这件事记下来
     let before = folded[..whole.start()].trim_end();
     if let Some(at) = folded[..whole.start()].find('把') {

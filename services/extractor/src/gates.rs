@@ -62,7 +62,7 @@ fn is_identity_number(text: &str) -> bool {
             }
         })
         .sum();
-    is_identity || (digits.len() >= 13 && sum % 10 == 0)
+    is_identity || (digits.len() >= 13 && sum.is_multiple_of(10))
 }
 
 /// What recall wrote into the text, told by its form: lines and tagged blocks. Bytes of `text`.

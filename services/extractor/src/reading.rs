@@ -291,9 +291,9 @@ impl Reader {
             .confidence_max
             .min(hedge)
             .min(if is_guess { 800 } else { 1000 });
-        let is_denied_event = found.polarity == Polarity::Negative
-            && matches!(found.kind, Kind::Procedure | Kind::Measurement)
-            || found.polarity == Polarity::Negative && found.attribute == Some("examination");
+        let is_event = matches!(found.kind, Kind::Procedure | Kind::Measurement)
+            || found.attribute == Some("examination");
+        let is_denied_event = is_event && found.polarity == Polarity::Negative;
         // 他 without anybody named before is nobody.
         let is_nobody =
             matches!(subject, Subject::Other(word) if PRONOUNS.contains(&word.as_str()));

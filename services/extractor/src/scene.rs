@@ -93,6 +93,15 @@ impl<'a> Scene<'a> {
     }
 }
 
+/// A plain assertion becomes a change where the words around it say so; a correction stays one.
+pub(crate) fn changed_if(intent: Intent, changes: bool) -> Intent {
+    if changes && intent == Intent::Assert {
+        Intent::Change
+    } else {
+        intent
+    }
+}
+
 /// When a finding holds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Holds {

@@ -7,7 +7,7 @@ use anamnesis_domain::owner::Subject;
 use regex::Regex;
 
 use crate::lexicon::{Class, lookup, lookup_class, mentions};
-use crate::scene::{Found, Scene, items, open_name};
+use crate::scene::{Found, Scene, changed_if, items, open_name};
 
 macro_rules! fixed {
     ($name:ident, $pattern:expr) => {
@@ -208,10 +208,7 @@ fn one_chinese(scene: &Scene<'_>, found: &mut Vec<Found>, at: usize, before: &st
         Polarity::Positive
     };
     let ends = after.starts_with('了') || scene.modality.changes || is_removed;
-    let intent = match scene.intent() {
-        Intent::Assert if negated && ends => Intent::Change,
-        other => other,
-    };
+    let intent = changed_if(scene.intent(), negated && ends);
     if obj.trim().is_empty() {
         // 其实我不过敏了: the thing was said before, if it was.
         let is_bare =
@@ -386,7 +383,7 @@ fn english(scene: &Scene<'_>, found: &mut Vec<Found>) {
                 .find(|w| lookup(w, &SLOT).is_some());
             let ruled_out = EN_REMOVED_AFTER.is_match(&text[whole.end()..])
                 || EN_REMOVED_BEFORE.is_match(
-                    &text[..whole.end()
+                    text[..whole.end()
                         - "allergy".len()
                         - known.as_ref().map_or(0, String::len)
                         - 1]
@@ -397,17 +394,17 @@ fn english(scene: &Scene<'_>, found: &mut Vec<Found>) {
             }
         }
     }
-    if let Some(hit) = EN_SKIN.captures(text).filter(|_| found.is_empty()) {
-        if let Some(obj) = hit.name("obj") {
-            let is_positive = &hit["result"] == "positive";
-            let polarity = if is_positive {
-                Polarity::Positive
-            } else {
-                Polarity::Negative
-            };
-            let slot = EN_END.replace(obj.as_str(), "");
-            push_items(scene, found, &slot, 0, polarity, scene.intent(), false);
-        }
+    if let Some(hit) = EN_SKIN.captures(text).filter(|_| found.is_empty())
+        && let Some(obj) = hit.name("obj")
+    {
+        let is_positive = &hit["result"] == "positive";
+        let polarity = if is_positive {
+            Polarity::Positive
+        } else {
+            Polarity::Negative
+        };
+        let slot = EN_END.replace(obj.as_str(), "");
+        push_items(scene, found, &slot, 0, polarity, scene.intent(), false);
     }
     if let Some(hit) = EN_BARE.find(text).filter(|_| found.is_empty()) {
         let is_change =
@@ -437,10 +434,7 @@ fn push_english(
     } else {
         Polarity::Positive
     };
-    let intent = match scene.intent() {
-        Intent::Assert if ruled_out => Intent::Change,
-        other => other,
-    };
+    let intent = changed_if(scene.intent(), ruled_out);
     push_items(scene, found, slot, anchor, polarity, intent, open);
 }
 
@@ -523,10 +517,7 @@ fixed!(
 );
 
 fn allergy(scene: &Scene<'_>, anchor: usize, name: String, polarity: Polarity) -> Found {
-    let kind = match lookup_class(&name, &[Class::Drug]) {
-        Some(_) => Some(EntityKind::Drug),
-        None => None,
-    };
+    let kind = lookup_class(&name, &[Class::Drug]).map(|_| EntityKind::Drug);
     let mut found = Found::new(Kind::Allergy, "allergy", name.clone(), anchor)
         .polarity(polarity)
         .intent(scene.intent())

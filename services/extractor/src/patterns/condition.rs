@@ -8,7 +8,7 @@ use anamnesis_domain::owner::Subject;
 use regex::Regex;
 
 use crate::lexicon::{Class, lookup, mentions};
-use crate::scene::{Found, Scene, items};
+use crate::scene::{Found, Scene, changed_if, items};
 
 macro_rules! fixed {
     ($name:ident, $pattern:expr) => {
@@ -359,10 +359,7 @@ fn over_slot(scene: &Scene<'_>, taken: &mut Vec<Range<usize>>, found: &mut Vec<F
     if let Some(name) =
         open_name(slot).filter(|_| names_one && !is_taken && !scene.negated_before(obj.end()))
     {
-        let intent = match scene.intent() {
-            Intent::Assert => Intent::Change,
-            other => other,
-        };
+        let intent = changed_if(scene.intent(), true);
         taken.push(from..obj.end());
         found.push(condition(scene, &name, from, Polarity::Negative, intent));
     }
@@ -428,13 +425,7 @@ fn known_phrase(scene: &Scene<'_>, phrase: &Phrase, found: &mut Vec<Found>) {
     let anchor = cue.map_or(phrase.range.start, |cue| cue.start());
     let anchor = if over { phrase.range.start } else { anchor };
     let (polarity, intent) = if over && !before.contains("不会") {
-        (
-            Polarity::Negative,
-            match scene.intent() {
-                Intent::Assert => Intent::Change,
-                other => other,
-            },
-        )
+        (Polarity::Negative, changed_if(scene.intent(), true))
     } else if negated {
         (Polarity::Negative, scene.intent())
     } else {

@@ -9,7 +9,7 @@ use regex::Regex;
 use super::drug::{Drug, drugs, looks_like_drug, open_drug};
 use crate::dates::Direction;
 use crate::quantity::Amount;
-use crate::scene::{Found, Holds, Scene};
+use crate::scene::{Found, Holds, Scene, changed_if};
 use crate::schedule::schedule;
 
 macro_rules! fixed {
@@ -194,10 +194,7 @@ fn read(
             return None;
         }
         let ends = text.contains('了') || scene.modality.changes || not.as_str().contains('再');
-        let intent = match intent {
-            Intent::Assert if ends => Intent::Change,
-            other => other,
-        };
+        let intent = changed_if(intent, ends);
         return Some(Reading {
             polarity: Polarity::Negative,
             intent,
@@ -215,10 +212,7 @@ fn read(
         ]
         .iter()
         .any(|w| verb.contains(w));
-        let intent = match intent {
-            Intent::Assert if is_change => Intent::Change,
-            other => other,
-        };
+        let intent = changed_if(intent, is_change);
         let once =
             ONCE_ONLY.is_match(&text[at..]) && schedule(text).is_none() && has_past_day(scene);
         return Some(Reading {
@@ -503,10 +497,7 @@ fn elliptic(scene: &Scene<'_>) -> Option<Found> {
             .iter()
             .any(|m| m.class == crate::lexicon::Class::Test)
     {
-        let intent = match scene.intent() {
-            Intent::Assert => Intent::Change,
-            other => other,
-        };
+        let intent = changed_if(scene.intent(), true);
         let reading = Reading {
             polarity: Polarity::Positive,
             intent,

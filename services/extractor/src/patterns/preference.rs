@@ -131,10 +131,10 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
             liked(scene, verb.as_str(), verb.start(), obj.as_str(), &mut found);
         }
     }
-    if let Some(hit) = EN_FAVOURITE.captures(text).filter(|_| found.is_empty()) {
-        if let Some(name) = name(&EN_END.replace(&hit["obj"], "")) {
-            found.push(preference(scene, &name, 0, Polarity::Positive));
-        }
+    if let Some(hit) = EN_FAVOURITE.captures(text).filter(|_| found.is_empty())
+        && let Some(name) = name(&EN_END.replace(&hit["obj"], ""))
+    {
+        found.push(preference(scene, &name, 0, Polarity::Positive));
     }
     found
 }

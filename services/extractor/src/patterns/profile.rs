@@ -2,12 +2,12 @@
 
 use std::sync::LazyLock;
 
-use anamnesis_domain::memory::{Intent, Kind};
+use anamnesis_domain::memory::Kind;
 use anamnesis_domain::text::normalise;
 use regex::Regex;
 
 use crate::lexicon::{Class, lookup};
-use crate::scene::{Found, Scene};
+use crate::scene::{Found, Scene, changed_if};
 
 macro_rules! fixed {
     ($name:ident, $pattern:expr) => {
@@ -270,10 +270,7 @@ fn address(scene: &Scene<'_>, found: &mut Vec<Found>) {
             || m.as_str().contains('改')
             || m.as_str().contains('变')
     });
-    let intent = match scene.intent() {
-        Intent::Assert if is_move => Intent::Change,
-        other => other,
-    };
+    let intent = changed_if(scene.intent(), is_move);
     found.push(Found::new(Kind::Fact, "address", place, at).intent(intent));
 }
 
@@ -334,10 +331,7 @@ fn payout(scene: &Scene<'_>, found: &mut Vec<Found>) {
     if !(PAYOUT_CUE.is_match(scene.text) || changes) || scene.negated_before(obj.start()) {
         return;
     }
-    let intent = match scene.intent() {
-        Intent::Assert if changes => Intent::Change,
-        other => other,
-    };
+    let intent = changed_if(scene.intent(), changes);
     let at = hit.get(0).map_or(0, |m| m.start());
     found.push(Found::new(Kind::Fact, "payout_account", obj.as_str(), at).intent(intent));
 }
