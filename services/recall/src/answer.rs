@@ -1,6 +1,6 @@
 //! What does a recall answer look like?
 
-use anamnesis_domain::ids::{MemoryId, RecallId};
+use anamnesis_domain::ids::{Hash, MemoryId, RecallId};
 use anamnesis_domain::memory::{Entity, Kind, Memory, Permille, Polarity, Quantity, Role, Status};
 use anamnesis_domain::owner::{Owner, Subject};
 use anamnesis_domain::text::Text;
@@ -9,6 +9,7 @@ use anamnesis_pipeline::stores::SubjectFilter;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::kept::LATE;
 use crate::score::{Score, Staleness};
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -253,17 +254,21 @@ pub struct Considered {
     pub relevance: f64,
     #[serde(rename = "final")]
     pub final_score: f64,
-    /// `returned`, `below_floor`, `not_selected`.
+    /// `returned`, `below_floor`, `over` (a turn of which nothing holds any more), `told` (a turn whose
+    /// memory is returned), `not_selected`.
     pub outcome: String,
 }
 
 impl Answer {
     /// The answer without its id and without what differs between two runs over the same state: times
-    /// taken and how far the stores had read. What a receipt keeps and a re-run must reproduce.
+    /// taken, what did not come in time, and how far the stores had read. What a re-run must reproduce.
     pub fn settled(&self) -> Value {
         let mut value = serde_json::to_value(self).expect("an answer is plain data");
         if let Some(fields) = value.as_object_mut() {
             fields.shift_remove("recall_id");
+            if let Some(degraded) = fields.get_mut("degraded").and_then(Value::as_array_mut) {
+                degraded.retain(|part| part != LATE);
+            }
             if let Some(legs) = fields.get_mut("legs").and_then(Value::as_object_mut) {
                 for leg in legs.values_mut().filter_map(Value::as_object_mut) {
                     leg.shift_remove("ms");
@@ -272,5 +277,16 @@ impl Answer {
             }
         }
         value
+    }
+
+    /// Of the settled answer's bytes: all that a receipt can keep of the words in it.
+    pub fn digest(&self) -> Hash {
+        Hash::of(self.settled().to_string().as_bytes())
+    }
+
+    /// Of how the question was understood.
+    pub fn question_digest(&self) -> Hash {
+        let question = serde_json::to_vec(&self.query).expect("a question is plain data");
+        Hash::of(&question)
     }
 }

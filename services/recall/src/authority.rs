@@ -6,6 +6,7 @@ use anamnesis_domain::ids::MemoryId;
 use anamnesis_domain::memory::Kind;
 use anamnesis_domain::owner::Owner;
 use anamnesis_pipeline::stores::{Filter, MemoryVersion, Order, SubjectFilter};
+use futures::future::{try_join, try_join_all};
 use tracing::error;
 
 use crate::answer::{Reason, Record};
@@ -31,21 +32,12 @@ impl Recall {
         understood: &Understood,
         fused: Vec<(MemoryId, Evidence)>,
     ) -> Result<Vec<(MemoryVersion, Evidence)>, RecallError> {
-        let records = &self.parts.stores.records;
         let ids: Vec<MemoryId> = fused.iter().map(|(id, _)| *id).collect();
+        let asked = reach.filters.iter();
+        let admitted = asked.map(|filter| self.admitted(filter, &ids, &understood.kinds));
         let mut found: BTreeMap<MemoryId, MemoryVersion> = BTreeMap::new();
-        for filter in &reach.filters {
-            let checked = records.check(filter, &ids).await?;
-            found.extend(own(filter, checked).map(|version| (version.memory.id, version)));
-            let listed = self.listed(filter, &understood.kinds).await?;
-            found.extend(own(filter, listed).map(|version| (version.memory.id, version)));
-            let others: Vec<MemoryId> = found
-                .values()
-                .filter_map(|version| version.memory.standing.conflict_with)
-                .filter(|other| !found.contains_key(other))
-                .collect();
-            let other_sides = records.check(filter, &others).await?;
-            found.extend(own(filter, other_sides).map(|version| (version.memory.id, version)));
+        for versions in try_join_all(admitted).await? {
+            found.extend(versions);
         }
         let missing = ids.iter().filter(|id| !found.contains_key(id)).count() as u64;
         if missing > 0 {
@@ -66,6 +58,41 @@ impl Recall {
             confirmed.push((version, evidence.get(&id).copied().unwrap_or_default()));
         }
         Ok(confirmed)
+    }
+
+    /// What one filter admits of the legs' hits, of the kinds asked for, and of what these are in
+    /// conflict with.
+    async fn admitted(
+        &self,
+        filter: &Filter,
+        ids: &[MemoryId],
+        kinds: &[Kind],
+    ) -> Result<BTreeMap<MemoryId, MemoryVersion>, RecallError> {
+        let (checked, listed) =
+            try_join(self.checked(filter, ids), self.listed(filter, kinds)).await?;
+        let versions = own(filter, checked).chain(own(filter, listed));
+        let mut found: BTreeMap<MemoryId, MemoryVersion> = versions
+            .map(|version| (version.memory.id, version))
+            .collect();
+        let others: Vec<MemoryId> = found
+            .values()
+            .filter_map(|version| version.memory.standing.conflict_with)
+            .filter(|other| !found.contains_key(other))
+            .collect();
+        let other_sides = self.checked(filter, &others).await?;
+        found.extend(own(filter, other_sides).map(|version| (version.memory.id, version)));
+        Ok(found)
+    }
+
+    async fn checked(
+        &self,
+        filter: &Filter,
+        ids: &[MemoryId],
+    ) -> Result<Vec<MemoryVersion>, RecallError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(self.parts.stores.records.check(filter, ids).await?)
     }
 
     async fn listed(

@@ -6,9 +6,10 @@ use anamnesis_domain::owner::{Owner, OwnerScope};
 use anamnesis_pipeline::stores::SubjectFilter;
 
 use crate::answer::Recalled;
-use crate::context::{self, Context, Material, Tag};
+use crate::context::{self, Context, Material, Tag, Withheld};
+use crate::kept::{KeptAnswer, LATE};
 use crate::metrics::{CONTEXT_TOKENS_TOTAL, CONTEXT_USABLE_TOKENS_TOTAL};
-use crate::receipts::ReceiptRequest;
+use crate::receipts::Told;
 use crate::request::Ask;
 use crate::select::{INJECTED_MAX, injected};
 use crate::service::{Recall, RecallError};
@@ -54,7 +55,7 @@ impl Recall {
         let answer = self.answer(scope, owner, &ask, &seen).await?;
         let mut degraded = answer.degraded.clone();
         if is_late {
-            degraded.push("wait_for".to_owned());
+            degraded.push(LATE.to_owned());
         }
         let (mut memories, beyond) = injected(answer.memories.clone(), |one| one.record.protected);
         for companion in companions {
@@ -69,7 +70,7 @@ impl Recall {
             sections,
             degraded,
         });
-        let mut request = ReceiptRequest::of(&ask, seen.now, seen.cut);
+        let mut request = self.receipt_request(&ask, &seen);
         let lines = context.sections.iter().flat_map(|section| &section.lines);
         let own = |id: &MemoryId| answer.memories.iter().any(|one| one.record.id == *id);
         request.injected = Some(
@@ -78,7 +79,18 @@ impl Recall {
                 .filter(own)
                 .collect(),
         );
-        self.leave_receipt(scope, owner, caller, request, &seen, &answer);
+        let own_withheld: Vec<Withheld> = context
+            .withheld
+            .iter()
+            .filter(|withheld| own(&withheld.memory_id))
+            .cloned()
+            .collect();
+        let told = Told {
+            recall_id: answer.recall_id,
+            request,
+            kept: KeptAnswer::of(&answer, &own_withheld),
+        };
+        self.leave_receipt(scope, owner, caller, &seen, told);
         metrics::counter!(CONTEXT_TOKENS_TOTAL).increment(u64::from(context.tokens));
         metrics::counter!(CONTEXT_USABLE_TOKENS_TOTAL).increment(u64::from(usable_tokens));
         Ok(context)

@@ -370,10 +370,10 @@ fn fenced(words: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{claim, memory, owner};
+    use crate::fixture::{at, claim, memory, owner, said};
     use crate::score::{Score, Staleness};
     use anamnesis_domain::input::TaskStatus;
-    use anamnesis_domain::memory::Memory;
+    use anamnesis_domain::memory::{Memory, Role};
 
     fn recalled(memory: &Memory) -> Recalled {
         Recalled {
@@ -548,6 +548,53 @@ mod tests {
             context
                 .text
                 .contains("- goal (waiting_user_confirm): \"退款\"")
+        );
+    }
+
+    /// One drug told three times: a dose that is over, the one that holds, and one that contradicts it.
+    fn three_doses() -> [Memory; 3] {
+        let event = |n| anamnesis_domain::ids::EventTag::from_bytes([n; 16]);
+        let dose = |n, text, when| memory(said(Kind::Medication, text, event(n), when));
+        let mut over = dose(1, "氨氯地平 2.5 mg", "2025-01-01T00:00:00Z");
+        let mut held = dose(2, "氨氯地平 5 mg", "2025-06-01T00:00:00Z");
+        let mut disputed = dose(3, "氨氯地平 50 mg", "2025-07-01T00:00:00Z");
+        over.standing.status = Status::Superseded;
+        over.standing.valid_to = Some(held.standing.valid_from);
+        over.standing.superseded_by = Some(held.id);
+        held.supersedes = vec![over.id];
+        held.last_verified_at = Some(at("2025-06-20T00:00:00Z"));
+        disputed.claim.source.role = Role::Clinician;
+        disputed.standing.status = Status::Conflicted;
+        disputed.standing.conflict_with = Some(held.id);
+        held.standing.conflict_with = Some(disputed.id);
+        [over, held, disputed]
+    }
+
+    #[test]
+    fn the_same_memories_make_the_same_lines() {
+        let [over, held, disputed] = three_doses();
+        let memories = || vec![recalled(&held), recalled(&disputed), recalled(&over)];
+        let context = of(memories(), 20_000);
+        let lines: Vec<&str> = context.sections[0]
+            .lines
+            .iter()
+            .map(|line| line.text.expose())
+            .collect();
+        let expected = [
+            "- [medication] \"氨氯地平 5 mg\" (since 2025-06-01; importance 0.85; active; said by user on \
+             2025-06-01; last verified 2025-06-20; certainty 0.95) 待核实，请问哪一条是对的：\"氨氯地平 5 mg\" 还是 \
+             \"氨氯地平 50 mg\"？",
+            "- [medication] \"氨氯地平 50 mg\" (since 2025-07-01; importance 0.85; conflicted; said by clinician on \
+             2025-07-01; never verified since; certainty 0.95) 待核实，请问哪一条是对的：\"氨氯地平 50 mg\" 还是 \
+             \"氨氯地平 5 mg\"？",
+            "- [medication] \"氨氯地平 2.5 mg\" (since 2025-01-01; until 2025-06-01; importance 0.85; superseded; said \
+             by user on 2025-01-01; never verified since; certainty 0.95)",
+        ];
+        assert_eq!(lines, expected);
+        let again = of(memories(), 20_000);
+        assert_eq!(
+            (again.text, again.sections),
+            (context.text, context.sections)
         );
     }
 }

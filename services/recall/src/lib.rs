@@ -7,6 +7,8 @@
 //! - `legs`, `fuse`: what the stores propose; `authority`: what is confirmed of it
 //! - [`score`], [`select`]: how good each is, and which are the answer
 //! - [`answer`], [`context`], [`compose`]: what the caller gets
+//! - `turns`: which turns must be silent, because what they said is over or told already
+//! - [`kept`]: what a receipt keeps of an answer, and whether the question is answered the same again
 //! - [`service`], `receipts`, `wait`: the shell around these
 //! - [`http`]: the calls
 
@@ -17,6 +19,7 @@ pub mod answer;
 pub mod compose;
 pub mod context;
 pub mod http;
+pub mod kept;
 pub mod metrics;
 pub mod receipts;
 pub mod request;
@@ -31,11 +34,16 @@ mod fuse;
 mod legs;
 mod reach;
 mod terms;
+mod turns;
 mod wait;
 
 #[cfg(test)]
 mod fixture;
 #[cfg(test)]
+mod tests_receipts;
+#[cfg(test)]
 mod tests_service;
+#[cfg(test)]
+mod tests_turns;
 #[cfg(test)]
 mod world;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anamnesis_domain::ids::{MemoryId, OwnerKey, RecallId};
 use anamnesis_domain::input::{Position, Topic};
 use anamnesis_domain::memory::Kind;
-use anamnesis_domain::owner::Owner;
+use anamnesis_domain::owner::{Owner, Subject};
 use anamnesis_domain::receipt::RecallReceipt;
 use anamnesis_domain::text::Text;
 use anamnesis_domain::time::{Interval, Timestamp};
@@ -19,7 +19,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::answer::{Answer, RangeView, subject_view};
+use crate::answer::{RangeView, subject_view};
+use crate::kept::KeptAnswer;
 use crate::metrics::RECEIPTS_TOTAL;
 use crate::request::Ask;
 
@@ -97,7 +98,10 @@ pub struct ReceiptRequest {
     pub include_history: bool,
     pub min_score: Option<f64>,
     pub explain: bool,
-    pub said_before: Vec<Text>,
+    /// Whom the words before the question speak of, where the question leaves it to them. The words
+    /// themselves are not kept: they may be turns that are erased one day.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spoken_of: Option<Subject>,
     pub now: Timestamp,
     /// The offset that the recorded time asked about meant.
     pub cut: Cut,
@@ -107,7 +111,7 @@ pub struct ReceiptRequest {
 }
 
 impl ReceiptRequest {
-    pub(crate) fn of(ask: &Ask, now: Timestamp, cut: Cut) -> Self {
+    pub(crate) fn of(ask: &Ask, spoken_of: Option<Subject>, now: Timestamp, cut: Cut) -> Self {
         Self {
             query: ask.query.clone(),
             top_k: ask.top_k,
@@ -125,7 +129,7 @@ impl ReceiptRequest {
             include_history: ask.include_history,
             min_score: ask.min_score,
             explain: ask.explain,
-            said_before: ask.said_before.clone(),
+            spoken_of,
             now,
             cut,
             injected: None,
@@ -140,7 +144,7 @@ impl ReceiptRequest {
             kinds: self.kinds.clone(),
             subject: self.subject.as_deref().map(|subject| match subject {
                 "any" => SubjectFilter::Any,
-                one => SubjectFilter::Only(anamnesis_domain::owner::Subject::parse(one)),
+                one => SubjectFilter::Only(Subject::parse(one)),
             }),
             as_of: self.as_of,
             known_at: self.known_at,
@@ -154,7 +158,8 @@ impl ReceiptRequest {
             min_score: self.min_score,
             wait_for: None,
             explain: self.explain,
-            said_before: self.said_before.clone(),
+            said_before: Vec::new(),
+            spoken_of: self.spoken_of.clone(),
         }
     }
 }
@@ -192,25 +197,29 @@ impl Outcome {
 /// `purpose` of a receipt that reports an outcome.
 pub const OUTCOME_PURPOSE: &str = "outcome";
 
+/// What a receipt is made of.
+pub(crate) struct Told {
+    pub recall_id: RecallId,
+    pub request: ReceiptRequest,
+    pub kept: KeptAnswer,
+}
+
 pub(crate) fn receipt(
     owner: &Owner,
     caller: &str,
+    recall_id: RecallId,
     request: &ReceiptRequest,
-    answer: &Answer,
+    kept: &KeptAnswer,
 ) -> RecallReceipt {
     RecallReceipt {
-        recall_id: answer.recall_id,
+        recall_id,
         owner: owner.clone(),
         at: request.now,
         caller: caller.to_owned(),
         purpose: request.purpose.clone(),
         request: Text::new(serde_json::to_string(request).expect("a request is plain data")),
-        answer: Text::new(answer.settled().to_string()),
-        returned: answer
-            .memories
-            .iter()
-            .map(|memory| memory.record.id)
-            .collect(),
+        answer: Text::new(serde_json::to_string(kept).expect("what is kept is plain data")),
+        returned: kept.memories.iter().map(|memory| memory.id).collect(),
     }
 }
 

@@ -91,6 +91,8 @@ pub struct Ask {
     pub explain: bool,
     /// What was said before in the conversation, oldest first; only to resolve pronouns.
     pub said_before: Vec<Text>,
+    /// Whom they speak of, where the words themselves are not at hand any more.
+    pub spoken_of: Option<Subject>,
 }
 
 impl Ask {
@@ -112,6 +114,7 @@ impl Ask {
             wait_for: None,
             explain: false,
             said_before: Vec::new(),
+            spoken_of: None,
         }
     }
 }
@@ -197,6 +200,7 @@ impl RecallRequest {
             wait_for: self.wait_for.map(wait_for).transpose()?,
             explain: self.explain,
             said_before: Vec::new(),
+            spoken_of: None,
         };
         Ok((owner, ask))
     }

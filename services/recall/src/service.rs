@@ -8,6 +8,7 @@ use std::time::Duration;
 use anamnesis_domain::ids::{IdKey, RecallId};
 use anamnesis_domain::input::{Position, Task};
 use anamnesis_domain::owner::{Owner, OwnerScope};
+use anamnesis_domain::receipt::RecallReceipt;
 use anamnesis_domain::time::{Known, Timestamp};
 use anamnesis_pipeline::clock::Clock;
 use anamnesis_pipeline::embedder::Embed;
@@ -21,6 +22,7 @@ use crate::answer::{
 };
 use crate::authority::show_both_sides;
 use crate::fuse::fuse;
+use crate::kept::{Comparison, KeptAnswer, LATE, compare};
 use crate::legs::{self, Deadlines};
 use crate::metrics::{
     DEGRADED_TOTAL, OUTCOMES_TOTAL, RECALL_SECONDS, RECALLS_TOTAL, RECEIPTS_TOTAL,
@@ -28,11 +30,13 @@ use crate::metrics::{
 use crate::reach::{Reach, reach, readable_kinds};
 use crate::receipts::{
     self, OutcomeReport, ReceiptError, ReceiptQueue, ReceiptRequest, ReceiptSealer, ReceiptWriter,
+    Told,
 };
 use crate::request::Ask;
-use crate::score::{FLOOR, Model, score, staleness};
+use crate::score::{FLOOR, Model, score, staleness, unrelated_cosine};
 use crate::select::{Scored, select};
-use crate::understand::{QueryReader, Understood, When, understand};
+use crate::turns::Silent;
+use crate::understand::{QueryReader, Understood, When, spoken_of, understand};
 use crate::wait;
 
 /// Recalls whose owner is remembered, so that an outcome needs no owner.
@@ -49,8 +53,9 @@ pub struct RecallSettings {
     pub wait_for_seconds: u64,
     /// Relevance below which nothing is returned.
     pub floor: f64,
-    /// What two unrelated texts of the embedding model have as cosine.
-    pub unrelated_cosine: f64,
+    /// What two unrelated texts of the embedding model have as cosine; `None` for what is known of the
+    /// model ([`unrelated_cosine`]). A hash embedding's cosines never count.
+    pub unrelated_cosine: Option<f64>,
     /// Whether a patient's memories need a grant to be read.
     pub is_consent_required: bool,
     /// The clock that words like "last year" are read on, in minutes east of Greenwich.
@@ -65,7 +70,7 @@ impl Default for RecallSettings {
             graph_deadline_ms: 100,
             wait_for_seconds: 5,
             floor: FLOOR,
-            unrelated_cosine: 0.35,
+            unrelated_cosine: None,
             is_consent_required: true,
             zone_minutes: 0,
         }
@@ -129,6 +134,14 @@ pub(crate) struct Seen {
     pub view: Option<OwnerView>,
 }
 
+fn seen_by(request: &ReceiptRequest, view: Option<OwnerView>) -> Seen {
+    Seen {
+        now: request.now,
+        cut: request.cut,
+        view,
+    }
+}
+
 impl Seen {
     pub(crate) fn task(&self, id: Option<&str>) -> Option<&Task> {
         self.view.as_ref()?.tasks.get(id?)
@@ -179,24 +192,23 @@ impl Recall {
         let seen = self.see(scope, ask.known_at).await?;
         let mut answer = self.answer(scope, owner, &ask, &seen).await?;
         if is_late {
-            metrics::counter!(DEGRADED_TOTAL, "part" => "wait_for").increment(1);
-            answer.degraded.push("wait_for".to_owned());
+            metrics::counter!(DEGRADED_TOTAL, "part" => LATE).increment(1);
+            answer.degraded.push(LATE.to_owned());
         }
-        self.leave_receipt(
-            scope,
-            owner,
-            caller,
-            ReceiptRequest::of(&ask, seen.now, seen.cut),
-            &seen,
-            &answer,
-        );
+        let told = Told {
+            recall_id: answer.recall_id,
+            request: self.receipt_request(&ask, &seen),
+            kept: KeptAnswer::of(&answer, &[]),
+        };
+        self.leave_receipt(scope, owner, caller, &seen, told);
         let answerable = if answer.answerable { "true" } else { "false" };
         metrics::counter!(RECALLS_TOTAL, "answerable" => answerable).increment(1);
         metrics::histogram!(RECALL_SECONDS).record(started.elapsed().as_secs_f64());
         Ok(answer)
     }
 
-    /// Asks a receipt's question again, at its own now and cut. Leaves no receipt.
+    /// Asks a receipt's question again, at its own now and cut. Leaves no receipt. Consent is asked for
+    /// as it stands now.
     ///
     /// # Errors
     /// As [`Recall::recall`].
@@ -207,12 +219,51 @@ impl Recall {
         request: &ReceiptRequest,
     ) -> Result<Answer, RecallError> {
         let view = self.parts.stores.records.owner(scope).await?;
-        let seen = Seen {
-            now: request.now,
-            cut: request.cut,
-            view,
-        };
+        let seen = seen_by(request, view);
         self.answer(scope, owner, &request.ask(), &seen).await
+    }
+
+    /// Asks a receipt's question again and tells how the answer compares. Because nothing of the answer
+    /// is shown, it is asked under the grants of that time: a withdrawal since then is no difference.
+    ///
+    /// # Errors
+    /// As [`Recall::recall`].
+    pub async fn recheck(
+        &self,
+        scope: OwnerScope,
+        owner: &Owner,
+        receipt: &RecallReceipt,
+    ) -> Result<Comparison, RecallError> {
+        let Ok(request) = serde_json::from_str::<ReceiptRequest>(receipt.request.expose()) else {
+            return Ok(Comparison::Differs {
+                what: vec!["receipt".to_owned()],
+            });
+        };
+        let view = self.parts.stores.records.owner(scope).await?;
+        let mut seen = seen_by(&request, view);
+        if let Some(view) = &mut seen.view {
+            view.consents
+                .retain(|recorded| recorded.recorded_from < request.cut.0);
+            for recorded in &mut view.consents {
+                recorded.recorded_to = recorded.recorded_to.filter(|to| *to < request.cut.0);
+            }
+        }
+        let mut ask = request.ask();
+        let rerun = self.answer(scope, owner, &ask, &seen).await?;
+        let compared = compare(receipt, &rerun, seen.view.as_ref());
+        let has_erasures = seen
+            .view
+            .as_ref()
+            .is_some_and(|view| !view.erasures.is_empty());
+        if !has_erasures || !matches!(compared, Comparison::Differs { .. }) {
+            return Ok(compared);
+        }
+        // Words weigh otherwise after an erasure, so one that was kept may now lie under the floor or
+        // beyond the last place; it is compared all the same.
+        ask.min_score = Some(0.0);
+        ask.top_k = usize::MAX;
+        let everything = self.answer(scope, owner, &ask, &seen).await?;
+        Ok(compare(receipt, &everything, seen.view.as_ref()))
     }
 
     /// Records what a caller says about a recall, durably.
@@ -270,9 +321,8 @@ impl Recall {
         scope: OwnerScope,
         owner: &Owner,
         caller: &str,
-        request: ReceiptRequest,
         seen: &Seen,
-        answer: &Answer,
+        told: Told,
     ) {
         let is_known = seen.view.as_ref().is_some_and(|view| view.owner.is_some());
         if !is_known {
@@ -281,18 +331,28 @@ impl Recall {
             metrics::counter!(RECEIPTS_TOTAL, "outcome" => "skipped").increment(1);
             return;
         }
+        let Told {
+            recall_id,
+            request,
+            kept,
+        } = told;
         self.receipts.push(
             scope.key(),
-            receipts::receipt(owner, caller, &request, answer),
+            receipts::receipt(owner, caller, recall_id, &request, &kept),
         );
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.order.push_back(answer.recall_id);
-        recent.owners.insert(answer.recall_id, owner.clone());
+        recent.order.push_back(recall_id);
+        recent.owners.insert(recall_id, owner.clone());
         if recent.order.len() > RECENT_MAX
             && let Some(oldest) = recent.order.pop_front()
         {
             recent.owners.remove(&oldest);
         }
+    }
+
+    pub(crate) fn receipt_request(&self, ask: &Ask, seen: &Seen) -> ReceiptRequest {
+        let spoken_of = spoken_of(ask, self.parts.reader.as_ref());
+        ReceiptRequest::of(ask, spoken_of, seen.now, seen.cut)
     }
 
     /// The answer as a function of the stores and of what was seen.
@@ -342,7 +402,9 @@ impl Recall {
         let confirmed = self.confirm(&reach, &understood, fused).await?;
         let model = Model {
             is_semantic: embed.is_semantic(),
-            unrelated: settings.unrelated_cosine,
+            unrelated: settings
+                .unrelated_cosine
+                .unwrap_or_else(|| unrelated_cosine(&embed.identity().id)),
         };
         let mut scored: Vec<Scored> = confirmed
             .into_iter()
@@ -359,14 +421,26 @@ impl Recall {
             .collect();
         show_both_sides(&mut scored);
         let floor = ask.min_score.unwrap_or(settings.floor);
+        let silent = if ask.include_history {
+            Silent::default()
+        } else {
+            let matching: Vec<&Scored> = scored
+                .iter()
+                .filter(|one| one.score.relevance >= floor)
+                .collect();
+            self.silent_turns(&reach, &understood.terms, &matching)
+                .await?
+        };
         let considered = ask.explain.then(|| scored.clone());
+        scored.retain(|one| !silent.has(one.version.memory.id));
         let selected = select(scored, floor, ask.top_k);
 
         let reason = match selected.is_empty() {
             true => Some(self.why_nothing(&reach).await?),
             false => None,
         };
-        let explain = considered.map(|all| explain(&understood, &reach, floor, all, &selected));
+        let explain =
+            considered.map(|all| explain(&understood, &reach, floor, all, &selected, &silent));
         let mut memories = Vec::new();
         for one in selected {
             let history = if ask.include_history {
@@ -430,6 +504,7 @@ fn explain(
     floor: f64,
     mut all: Vec<Scored>,
     selected: &[Scored],
+    silent: &Silent,
 ) -> Explain {
     all.sort_by(|a, b| {
         b.score
@@ -443,6 +518,10 @@ fn explain(
             "returned"
         } else if one.score.relevance < floor {
             "below_floor"
+        } else if silent.over.contains(&one.version.memory.id) {
+            "over"
+        } else if silent.told.contains(&one.version.memory.id) {
+            "told"
         } else {
             "not_selected"
         }

@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
-use anamnesis_domain::ids::{EventTag, MemoryId, RecallId};
+use anamnesis_domain::ids::{EventTag, MemoryId};
 use anamnesis_domain::input::{Position, Topic};
 use anamnesis_domain::memory::{Kind, Memory, Permille, Status};
 use anamnesis_domain::owner::Subject;
 use anamnesis_pipeline::hash_embedder::HashEmbedder;
-use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Answer, Reason};
 use crate::fixture::{at, claim, memory, owner, said};
-use crate::receipts::{Outcome, OutcomeReport};
 use crate::request::{Ask, WaitFor};
 use crate::service::RecallSettings;
 use crate::world::{World, stuck};
@@ -347,71 +345,6 @@ async fn the_same_state_gives_the_same_bytes() {
     let again = world.asks("p1", ask).await.settled().to_string();
     assert_eq!(once, again);
     assert!(!once.contains("recall_id"));
-}
-
-#[tokio::test]
-async fn a_receipt_can_be_asked_again_and_gives_the_same_answer() {
-    let mut world = patient(&[
-        plain(Kind::Allergy, "我对花生过敏"),
-        plain(Kind::Fact, "住在苏州"),
-    ])
-    .await;
-    let (recall, writer) = world.recall();
-    let (patient, scope) = world.scope("p1");
-    let answer = recall
-        .recall(scope, &patient, "triage", Ask::new("花生过敏"))
-        .await
-        .unwrap();
-    // Something else becomes known afterwards.
-    world
-        .remembers("p1", &[plain(Kind::Allergy, "花生过敏加重")])
-        .await;
-    world.clock.advance_millis(1_000);
-    let shutdown = CancellationToken::new();
-    shutdown.cancel();
-    drop(recall);
-    writer.run(shutdown).await;
-    let receipts = world.receipts().await;
-    assert_eq!(receipts.len(), 1);
-    assert_eq!(receipts[0].returned, [answer.memories[0].record.id]);
-    let request = serde_json::from_str(receipts[0].request.expose()).unwrap();
-    let (recall, _writer) = world.recall();
-    let again = recall.rerun(scope, &patient, &request).await.unwrap();
-    assert_eq!(again.settled().to_string(), receipts[0].answer.expose());
-}
-
-#[tokio::test]
-async fn a_question_about_nobody_leaves_no_receipt() {
-    let mut world = World::new();
-    let (recall, writer) = world.recall();
-    let (nobody, scope) = world.scope("nobody");
-    recall
-        .recall(scope, &nobody, "triage", Ask::new("花生过敏"))
-        .await
-        .unwrap();
-    drop(recall);
-    writer.run(CancellationToken::new()).await;
-    assert!(world.receipts().await.is_empty());
-}
-
-#[tokio::test]
-async fn an_outcome_is_durable_before_it_is_accepted() {
-    let mut world = patient(&[]).await;
-    let (recall, _writer) = world.recall();
-    let (patient, scope) = world.scope("p1");
-    let report = OutcomeReport {
-        outcome: Outcome::OffTopic,
-        memory_id: None,
-    };
-    let id = RecallId::from_bytes([3; 16]);
-    let position = recall
-        .report_outcome(scope, &patient, "triage", id, &report)
-        .await
-        .unwrap();
-    assert_eq!(position.unwrap().topic, Topic::Accesses);
-    let receipts = world.receipts().await;
-    assert_eq!(receipts[0].recall_id, id);
-    assert!(receipts[0].returned.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -60,13 +60,7 @@ pub(crate) fn understand(
     zone_minutes: i32,
     reader: &dyn QueryReader,
 ) -> Understood {
-    let question: String = ask
-        .query
-        .expose()
-        .nfkc()
-        .collect::<String>()
-        .trim()
-        .to_owned();
+    let question = folded(&ask.query);
     let lower = question.to_lowercase();
     let from_task = match task {
         Some(task) if is_vague(&lower) => of_task(task),
@@ -112,7 +106,26 @@ fn about(question: &str, lower: &str, ask: &Ask, reader: &dyn QueryReader) -> Su
     if is_about_family {
         return SubjectFilter::Any;
     }
-    let is_pronoun = lower.contains(['他', '她'])
+    SubjectFilter::Only(spoken_of(ask, reader).unwrap_or_default())
+}
+
+fn folded(query: &Text) -> String {
+    let folded: String = query.expose().nfkc().collect();
+    folded.trim().to_owned()
+}
+
+/// Whom the question's pronoun means: the one whom the words before it speak of last.
+pub(crate) fn spoken_of(ask: &Ask, reader: &dyn QueryReader) -> Option<Subject> {
+    if !has_pronoun(&folded(&ask.query).to_lowercase()) {
+        return None;
+    }
+    let said = ask.said_before.last();
+    said.and_then(|said| reader.subject(said.expose()))
+        .or_else(|| ask.spoken_of.clone())
+}
+
+fn has_pronoun(lower: &str) -> bool {
+    lower.contains(['他', '她'])
         || lower
             .split(|c: char| !c.is_alphanumeric() && c != '\'')
             .any(|word| {
@@ -120,12 +133,7 @@ fn about(question: &str, lower: &str, ask: &Ask, reader: &dyn QueryReader) -> Su
                     word,
                     "he" | "she" | "him" | "his" | "her" | "he's" | "she's"
                 )
-            });
-    let before = ask.said_before.last().filter(|_| is_pronoun);
-    match before.and_then(|said| reader.subject(said.expose())) {
-        Some(subject) => SubjectFilter::Only(subject),
-        None => SubjectFilter::Only(Subject::Self_),
-    }
+            })
 }
 
 /// Whether the question points at something that only the task can name.

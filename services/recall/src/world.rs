@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use anamnesis_domain::ids::{EventTag, Hash, LogId, MemoryId, OwnerKey};
-use anamnesis_domain::input::{Consent, Position, Task, TaskStatus, Topic};
-use anamnesis_domain::memory::{Entity, Memory};
+use anamnesis_domain::ids::{ErasureId, EventTag, Hash, LogId, MemoryId, OwnerKey};
+use anamnesis_domain::input::{Consent, Position, Target, Task, TaskStatus, Topic};
+use anamnesis_domain::memory::{Entity, Memory, Status};
 use anamnesis_domain::owner::{Owner, OwnerScope};
 use anamnesis_domain::receipt::RecallReceipt;
 use anamnesis_domain::text::Text;
@@ -20,9 +20,9 @@ use anamnesis_pipeline::doubles::vectors::MemoryVectors;
 use anamnesis_pipeline::embedder::{Embed, Purpose};
 use anamnesis_pipeline::hash_embedder::HashEmbedder;
 use anamnesis_pipeline::stores::{
-    Change, Checkpoint, DecisionRow, ErasureRow, Filter, GraphIndex, LegAnswer, MemoryVersion,
-    OwnerView, Projection, RecordedConsent, RowDigest, Store, StoreError, Stores, TextIndex,
-    VectorIndex,
+    Change, Checkpoint, Cut, DecisionRow, ErasureRow, Filter, GraphIndex, LegAnswer, MemoryVersion,
+    Order, OwnerRows, OwnerView, Projection, RecordedConsent, RowDigest, Store, StoreError, Stores,
+    SubjectFilter, TextIndex, VectorIndex,
 };
 use async_trait::async_trait;
 
@@ -199,6 +199,73 @@ impl World {
         self.changes(name, |view, _| view.erasures.push(row)).await;
     }
 
+    /// Erases memories as the indexer does: what the stores hold of the owner is written anew without
+    /// them, and the owner's view says so.
+    pub(crate) async fn erases(&self, name: &str, ids: &[MemoryId]) {
+        let (_, scope) = self.scope(name);
+        let everything = Filter {
+            scope,
+            cut: Cut(u64::MAX),
+            valid_at: None,
+            time_range: None,
+            kinds: None,
+            statuses: Status::ALL.to_vec(),
+            subject: SubjectFilter::Any,
+            context_tags: None,
+        };
+        let records = &self.parts.stores.records;
+        let page = records
+            .list(&everything, Order::Recorded, 200, None)
+            .await
+            .unwrap();
+        let (mut versions, mut decisions) = (Vec::new(), BTreeMap::new());
+        for version in page.versions {
+            let event = version.memory.claim.source.event;
+            if let Some(row) = records.decision(scope, event).await.unwrap() {
+                decisions.insert(row.owner_seq, row);
+            }
+            if !ids.contains(&version.memory.id) {
+                let vector = self.vector(&version.memory).await;
+                versions.push((Arc::new(version), Some(vector)));
+            }
+        }
+        let (from, view) = {
+            let mut story = self.story.lock().unwrap();
+            let from = story.offset;
+            story.offset += 1;
+            let view = story.views.get_mut(&scope.key()).unwrap();
+            view.owner_seq += 1;
+            view.erasures.push(ErasureRow {
+                erasure: ErasureId::from_bytes([6; 16]),
+                target: Target::Memories(ids.to_vec()),
+                memory_ids: ids.to_vec(),
+                recorded_at: at(NOW),
+                offset: from,
+            });
+            (from, view.clone())
+        };
+        let rows = OwnerRows {
+            owner: scope.key(),
+            versions,
+            decisions: decisions.into_values().collect(),
+            view,
+        };
+        let next = Checkpoint {
+            log_id: LOG_ID,
+            next: from + 1,
+        };
+        let changes = [Change::Rewrite(Box::new(rows))];
+        for projection in self.parts.stores.projections() {
+            projection.apply(0, from, &changes, next).await.unwrap();
+        }
+    }
+
+    async fn vector(&self, memory: &Memory) -> Arc<[f32]> {
+        let text = memory.claim.text.expose();
+        let vectors = self.parts.embed.embed(&[text], Purpose::Passage).await;
+        vectors.unwrap().remove(0).into()
+    }
+
     async fn changes(&self, name: &str, change: impl FnOnce(&mut OwnerView, u64)) {
         let event = EventTag::from_bytes([0; 16]);
         let early = at("2020-01-01T00:00:00Z");
@@ -260,14 +327,7 @@ impl World {
             Change::Owner(Box::new(view)),
         ];
         for memory in memories {
-            let text = memory.claim.text.expose();
-            let vector = self
-                .parts
-                .embed
-                .embed(&[text], Purpose::Passage)
-                .await
-                .unwrap()
-                .remove(0);
+            let vector = self.vector(memory).await;
             changes.push(Change::Version {
                 version: Arc::new(MemoryVersion {
                     owner: key,
@@ -276,7 +336,7 @@ impl World {
                     recorded_to: None,
                     recorded_at,
                 }),
-                vector: Some(vector.into()),
+                vector: Some(vector),
             });
         }
         let next = Checkpoint {
