@@ -3,15 +3,48 @@
 use serde_json::{Value, json};
 
 const DRUGS: [&str; 12] = [
-    "metformin", "amlodipine", "atorvastatin", "omeprazole", "lisinopril", "sertraline", "阿莫西林",
-    "二甲双胍", "氨氯地平", "布洛芬", "华法林", "氯吡格雷",
+    "metformin",
+    "amlodipine",
+    "atorvastatin",
+    "omeprazole",
+    "lisinopril",
+    "sertraline",
+    "阿莫西林",
+    "二甲双胍",
+    "氨氯地平",
+    "布洛芬",
+    "华法林",
+    "氯吡格雷",
 ];
 const THINGS: [&str; 16] = [
-    "green tea", "jazz", "hiking", "chess", "noodles", "swimming", "gardening", "coffee", "苹果", "京剧",
-    "散步", "围棋", "面条", "游泳", "养花", "豆浆",
+    "green tea",
+    "jazz",
+    "hiking",
+    "chess",
+    "noodles",
+    "swimming",
+    "gardening",
+    "coffee",
+    "苹果",
+    "京剧",
+    "散步",
+    "围棋",
+    "面条",
+    "游泳",
+    "养花",
+    "豆浆",
 ];
 const ALLERGENS: [&str; 10] = [
-    "peanut", "mango", "shrimp", "penicillin", "latex", "花生", "芒果", "青霉素", "尘螨", "海鲜",
+    "peanut",
+    "mango",
+    "shrimp",
+    "penicillin",
+    "latex",
+    "花生",
+    "芒果",
+    "青霉素",
+    "尘螨",
+    "海鲜",
 ];
 
 pub(crate) struct Corpus {
@@ -21,7 +54,10 @@ pub(crate) struct Corpus {
 
 impl Corpus {
     pub(crate) fn new(seed: u64, owners: usize) -> Self {
-        Self { seed, owners: owners.max(1) }
+        Self {
+            seed,
+            owners: owners.max(1),
+        }
     }
 
     pub(crate) fn owner(&self, n: usize) -> String {
@@ -30,7 +66,8 @@ impl Corpus {
 
     /// A number that depends on seed, place and purpose (splitmix64).
     fn roll(&self, n: usize, salt: u64) -> usize {
-        let mut x = self.seed ^ (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.rotate_left(32);
+        let mut x =
+            self.seed ^ (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.rotate_left(32);
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (x ^ (x >> 31)) as usize >> 1
@@ -50,7 +87,10 @@ impl Corpus {
             1 => format!("我每天吃{} {} mg。", pick(&DRUGS, 3), 5 + number % 95),
             2 => format!("I like {} number {number}.", pick(&THINGS, 4)),
             3 => format!("我喜欢{}第{number}号。", pick(&THINGS, 4)),
-            4 => format!("I am allergic to {}. My order number is A-{n}.", pick(&ALLERGENS, 5)),
+            4 => format!(
+                "I am allergic to {}. My order number is A-{n}.",
+                pick(&ALLERGENS, 5)
+            ),
             _ => format!("我对{}过敏，单号 B-{n}。", pick(&ALLERGENS, 5)),
         };
         json!({

@@ -76,7 +76,12 @@ async fn main() -> anyhow::Result<()> {
 }
 
 async fn call(client: &Client, url: &str, body: &Value) -> anyhow::Result<Value> {
-    let response = client.post(url).json(body).send().await.context("the node does not answer")?;
+    let response = client
+        .post(url)
+        .json(body)
+        .send()
+        .await
+        .context("the node does not answer")?;
     let status = response.status();
     let answer: Value = response.json().await.context("the answer is not JSON")?;
     if !status.is_success() {
@@ -104,7 +109,11 @@ async fn fill(args: FillArgs) -> anyhow::Result<()> {
     while let Some(done) = grants.join_next().await {
         done??;
     }
-    println!("{} grants in {:.1} s", args.target.owners, granting.elapsed().as_secs_f64());
+    println!(
+        "{} grants in {:.1} s",
+        args.target.owners,
+        granting.elapsed().as_secs_f64()
+    );
 
     let started = Instant::now();
     let mut sent = 0;
@@ -170,7 +179,9 @@ async fn recall(args: RecallArgs) -> anyhow::Result<()> {
         // From when it was due, not from when it was sent: waiting counts.
         tasks.spawn(async move {
             let answer = call(&client, &url, &body).await;
-            let found = answer.as_ref().is_ok_and(|a| a["answerable"].as_bool() == Some(true));
+            let found = answer
+                .as_ref()
+                .is_ok_and(|a| a["answerable"].as_bool() == Some(true));
             (due.elapsed(), answer.is_ok(), found)
         });
         while let Some(done) = tasks.try_join_next() {

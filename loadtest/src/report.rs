@@ -17,8 +17,11 @@ impl Latencies {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
         let at = |share: f64| {
-            let place = ((sorted.len() as f64 * share).ceil() as usize).clamp(1, sorted.len().max(1));
-            sorted.get(place - 1).map_or(0.0, |taken| taken.as_secs_f64() * 1e3)
+            let place =
+                ((sorted.len() as f64 * share).ceil() as usize).clamp(1, sorted.len().max(1));
+            sorted
+                .get(place - 1)
+                .map_or(0.0, |taken| taken.as_secs_f64() * 1e3)
         };
         format!(
             "p50 {:.2} ms, p95 {:.2} ms, p99 {:.2} ms, max {:.2} ms",
@@ -43,6 +46,11 @@ pub(crate) fn resident_mib(pid: u32) -> anyhow::Result<u64> {
 pub(crate) fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    format!("{cores} cores, {}", model.map_or("unknown processor", |(_, name)| name.trim()))
+    let model = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    format!(
+        "{cores} cores, {}",
+        model.map_or("unknown processor", |(_, name)| name.trim())
+    )
 }

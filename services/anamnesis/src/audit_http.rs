@@ -95,7 +95,11 @@ fn unreadable(error: StageError) -> Problem {
     if error.is_retryable() {
         Problem::unavailable("the log cannot be read at the moment; try again")
     } else {
-        Problem::new(500, "log_unreadable", "the log cannot be read; the operator's log says why")
+        Problem::new(
+            500,
+            "log_unreadable",
+            "the log cannot be read; the operator's log says why",
+        )
     }
 }
 
@@ -125,8 +129,9 @@ async fn explain_memory(
     let caller = shared.auditor(&headers)?;
     let owner = parse_owner(query(asked)?.owner.as_deref(), "owner")?;
     let scope = shared.scope(&caller, &owner)?;
-    let id: MemoryId =
-        id.parse().map_err(|_| Problem::bad_request("invalid_id", "not a memory id").at("id"))?;
+    let id: MemoryId = id
+        .parse()
+        .map_err(|_| Problem::bad_request("invalid_id", "not a memory id").at("id"))?;
     explain::explain(&*shared.log, &shared.codec, id, Some(scope.key()))
         .await
         .map_err(unreadable)?

@@ -21,15 +21,24 @@ pub struct Failure {
 
 impl Failure {
     pub fn wrong_use(what: impl fmt::Display) -> Self {
-        Self { what: what.to_string(), exit: Exit::WrongUse }
+        Self {
+            what: what.to_string(),
+            exit: Exit::WrongUse,
+        }
     }
 
     pub fn unreachable(what: impl fmt::Display) -> Self {
-        Self { what: what.to_string(), exit: Exit::Unreachable }
+        Self {
+            what: what.to_string(),
+            exit: Exit::Unreachable,
+        }
     }
 
     pub fn does_not_hold(what: impl fmt::Display) -> Self {
-        Self { what: what.to_string(), exit: Exit::DoesNotHold }
+        Self {
+            what: what.to_string(),
+            exit: Exit::DoesNotHold,
+        }
     }
 
     pub fn exit(&self) -> Exit {
@@ -98,19 +107,28 @@ fn store_exit(error: &StoreError) -> Exit {
 
 impl From<LogError> for Failure {
     fn from(error: LogError) -> Self {
-        Self { exit: log_exit(&error), what: chain(&error) }
+        Self {
+            exit: log_exit(&error),
+            what: chain(&error),
+        }
     }
 }
 
 impl From<KeyringError> for Failure {
     fn from(error: KeyringError) -> Self {
-        Self { exit: keyring_exit(&error), what: chain(&error) }
+        Self {
+            exit: keyring_exit(&error),
+            what: chain(&error),
+        }
     }
 }
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        Self { exit: store_exit(&error), what: chain(&error) }
+        Self {
+            exit: store_exit(&error),
+            what: chain(&error),
+        }
     }
 }
 
@@ -148,9 +166,7 @@ impl From<NodeError> for Failure {
             other @ (NodeError::Embed(_)
             | NodeError::Generations(_)
             | NodeError::MasterKey(_)
-            | NodeError::WrongUse { .. }) => {
-                Self::wrong_use(chain(&other))
-            }
+            | NodeError::WrongUse { .. }) => Self::wrong_use(chain(&other)),
             other @ (NodeError::Io { .. } | NodeError::Stopped { .. }) => {
                 Self::unreachable(chain(&other))
             }

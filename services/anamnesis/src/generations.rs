@@ -13,7 +13,10 @@ const FILE: &str = "current.json";
 #[derive(Debug, thiserror::Error)]
 pub enum GenerationsError {
     #[error("{what}: {source}")]
-    Io { what: String, source: std::io::Error },
+    Io {
+        what: String,
+        source: std::io::Error,
+    },
     #[error(
         "{path} cannot be read as the list of generations; the stores can be made again from the log: \
          delete the folder `stores` and start"
@@ -49,18 +52,26 @@ impl Generations {
         let current = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map_err(|_| GenerationsError::Unreadable { path: path.clone() })?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Current { stores: Store::ALL.into_iter().map(|store| (store, 1)).collect() }
-            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Current {
+                stores: Store::ALL.into_iter().map(|store| (store, 1)).collect(),
+            },
             Err(error) => return Err(failed("read the list", error)),
         };
-        let generations = Self { dir: dir.to_owned(), current: Mutex::new(current) };
-        generations.write().map_err(|source| failed("write the list", source))?;
+        let generations = Self {
+            dir: dir.to_owned(),
+            current: Mutex::new(current),
+        };
+        generations
+            .write()
+            .map_err(|source| failed("write the list", source))?;
         Ok(generations)
     }
 
     fn number(&self, store: Store) -> u64 {
-        let current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let current = self
+            .current
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         current.stores.get(&store).copied().unwrap_or(1)
     }
 
@@ -90,8 +101,10 @@ impl Generations {
     pub fn switch(&self, store: Store) -> Result<(), GenerationsError> {
         let old = self.number(store);
         {
-            let mut current =
-                self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut current = self
+                .current
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
             current.stores.insert(store, old + 1);
         }
         self.write().map_err(|source| GenerationsError::Io {
@@ -102,7 +115,10 @@ impl Generations {
     }
 
     fn write(&self) -> std::io::Result<()> {
-        let current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let current = self
+            .current
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let bytes = serde_json::to_vec_pretty(&*current).map_err(std::io::Error::other)?;
         let part = self.dir.join("current.part");
         std::fs::write(&part, bytes)?;

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anamnesis_adapters::graph::SqliteGraph;
+use anamnesis_adapters::master_key::{MasterKey, MasterKeyError};
 use anamnesis_adapters::onnx_embedder::OnnxEmbedder;
 use anamnesis_adapters::records::SqliteRecords;
-use anamnesis_adapters::master_key::{MasterKey, MasterKeyError};
 use anamnesis_adapters::sqlite_keyring::SqliteKeyring;
 use anamnesis_adapters::sqlite_log::SqliteLog;
 use anamnesis_adapters::text::TantivyText;
@@ -19,7 +19,7 @@ use anamnesis_pipeline::consumer::StageError;
 use anamnesis_pipeline::embedder::{Embed, EmbedError};
 use anamnesis_pipeline::feed::Feed;
 use anamnesis_pipeline::hash_embedder::HashEmbedder;
-use anamnesis_pipeline::keyring::{Keys, KeyringError};
+use anamnesis_pipeline::keyring::{KeyringError, Keys};
 use anamnesis_pipeline::log::{Log, LogError, NewRecord};
 use anamnesis_pipeline::snapshots::{FileSnapshots, Snaps};
 use anamnesis_pipeline::stores::{Projection, Store, StoreError, Stores};
@@ -45,7 +45,10 @@ pub enum NodeError {
     #[error(transparent)]
     Generations(#[from] GenerationsError),
     #[error("{what}: {source}")]
-    Io { what: String, source: std::io::Error },
+    Io {
+        what: String,
+        source: std::io::Error,
+    },
     #[error("{what}")]
     WrongUse { what: String },
     /// A running part stopped without being asked to.
@@ -96,13 +99,20 @@ impl Node {
         let dir = config.data_dir.clone();
         create_dir(&dir)?;
         let LogConfig::Sqlite { partitions } = config.log;
-        let log: Log =
-            Arc::new(SqliteLog::open(&dir, clock.clone(), partitions, codec::identity_payload)?);
+        let log: Log = Arc::new(SqliteLog::open(
+            &dir,
+            clock.clone(),
+            partitions,
+            codec::identity_payload,
+        )?);
         publish_schemas(&log).await?;
         let codec = Codec::new(open_keyring(&config)?);
         let embed = open_embedder(&config)?;
         let log_id = log.identity(Topic::Memories, 0).await?.log_id;
-        let feed = Feed { log_id, partitions: log.partitions() };
+        let feed = Feed {
+            log_id,
+            partitions: log.partitions(),
+        };
         let generations = Generations::open(&dir.join("stores"))?;
         let folder = |store: Store| {
             if next.contains(&store) {
@@ -122,7 +132,17 @@ impl Node {
             graph: Arc::new(SqliteGraph::open(&folder(Store::Graph)?, feed)?),
         };
         let snapshots: Snaps = Arc::new(FileSnapshots::new(dir.join("stores").join("snapshots")));
-        Ok(Self { config, log, codec, stores, embed, clock, snapshots, generations, feed })
+        Ok(Self {
+            config,
+            log,
+            codec,
+            stores,
+            embed,
+            clock,
+            snapshots,
+            generations,
+            feed,
+        })
     }
 
     /// One of the four stores.
@@ -150,7 +170,10 @@ async fn publish_schemas(log: &Log) -> Result<(), LogError> {
     let missing: Vec<NewRecord> = anamnesis_schemas::published()
         .map(|schema| bytes::Bytes::from_static(schema.text.as_bytes()))
         .filter(|text| !known.contains(text))
-        .map(|payload| NewRecord { key: OwnerKey::from_bytes([0; 16]), payload })
+        .map(|payload| NewRecord {
+            key: OwnerKey::from_bytes([0; 16]),
+            payload,
+        })
         .collect();
     log.append(Topic::Schemas, 0, missing).await?;
     Ok(())
@@ -164,13 +187,20 @@ fn create_dir(dir: &Path) -> Result<(), NodeError> {
 }
 
 fn open_keyring(config: &Config) -> Result<Keys, NodeError> {
-    let KeyringConfig::Sqlite { path, master_key_file, master_key_env } = &config.keyring;
-    let path = path.clone().unwrap_or_else(|| config.data_dir.join("keys.db"));
+    let KeyringConfig::Sqlite {
+        path,
+        master_key_file,
+        master_key_env,
+    } = &config.keyring;
+    let path = path
+        .clone()
+        .unwrap_or_else(|| config.data_dir.join("keys.db"));
     let master = match (master_key_env, master_key_file) {
         (Some(variable), _) => MasterKey::from_env(variable)?,
         (None, file) => {
-            let file: PathBuf =
-                file.clone().unwrap_or_else(|| config.data_dir.join("master.key"));
+            let file: PathBuf = file
+                .clone()
+                .unwrap_or_else(|| config.data_dir.join("master.key"));
             MasterKey::from_file_or_new(&file)?
         }
     };
@@ -180,9 +210,15 @@ fn open_keyring(config: &Config) -> Result<Keys, NodeError> {
 fn open_embedder(config: &Config) -> Result<Embed, NodeError> {
     Ok(match &config.embedding {
         EmbeddingConfig::Hash {} => Arc::new(HashEmbedder::new()),
-        EmbeddingConfig::Onnx { dir, runtime, threads } => {
-            Arc::new(OnnxEmbedder::load(dir, runtime.as_deref(), *threads as usize)?)
-        }
+        EmbeddingConfig::Onnx {
+            dir,
+            runtime,
+            threads,
+        } => Arc::new(OnnxEmbedder::load(
+            dir,
+            runtime.as_deref(),
+            *threads as usize,
+        )?),
     })
 }
 

@@ -22,7 +22,9 @@ const BEHIND_MAX: u64 = 5_000;
 /// # Errors
 /// When one is set already.
 pub fn install_metrics() -> Result<PrometheusHandle, String> {
-    PrometheusBuilder::new().install_recorder().map_err(|error| error.to_string())
+    PrometheusBuilder::new()
+        .install_recorder()
+        .map_err(|error| error.to_string())
 }
 
 #[derive(Clone)]
@@ -56,14 +58,25 @@ pub fn router(node: &Node, metrics: PrometheusHandle) -> Router {
 
 async fn ready(State(shared): State<Shared>) -> Result<Json<Value>, Problem> {
     let behind = behind(&shared).await.map_err(Problem::unavailable)?;
-    let worst = behind.iter().map(|(_, records)| *records).max().unwrap_or(0);
+    let worst = behind
+        .iter()
+        .map(|(_, records)| *records)
+        .max()
+        .unwrap_or(0);
     if worst > BEHIND_MAX {
-        let stores: Vec<String> =
-            behind.iter().map(|(store, records)| format!("{store} by {records}")).collect();
-        return Err(Problem::unavailable(format!("stores are behind: {}", stores.join(", "))));
+        let stores: Vec<String> = behind
+            .iter()
+            .map(|(store, records)| format!("{store} by {records}"))
+            .collect();
+        return Err(Problem::unavailable(format!(
+            "stores are behind: {}",
+            stores.join(", ")
+        )));
     }
-    let behind: serde_json::Map<String, Value> =
-        behind.into_iter().map(|(store, records)| (store.to_string(), records.into())).collect();
+    let behind: serde_json::Map<String, Value> = behind
+        .into_iter()
+        .map(|(store, records)| (store.to_string(), records.into()))
+        .collect();
     Ok(Json(json!({
         "ready": true,
         "behind_records": behind,
@@ -80,7 +93,9 @@ async fn behind(shared: &Shared) -> Result<Vec<(Store, u64)>, String> {
             let end = shared.log.end(Topic::Memories, partition).await;
             let checkpoint = store.checkpoint(partition).await;
             let end = end.map_err(|error| error.to_string())?;
-            let next = checkpoint.map_err(|error| error.to_string())?.map_or(0, |c| c.next);
+            let next = checkpoint
+                .map_err(|error| error.to_string())?
+                .map_or(0, |c| c.next);
             records += end.saturating_sub(next);
         }
         all.push((store.store(), records));
@@ -90,9 +105,7 @@ async fn behind(shared: &Shared) -> Result<Vec<(Store, u64)>, String> {
 
 async fn scrape(State(shared): State<Shared>) -> Result<String, Problem> {
     let counts = shared.records.counts().await;
-    for (kind, status, count) in
-        counts.map_err(|error| Problem::unavailable(error.to_string()))?
-    {
+    for (kind, status, count) in counts.map_err(|error| Problem::unavailable(error.to_string()))? {
         metrics::gauge!(MEMORIES, "kind" => kind.code(), "status" => status.code())
             .set(count as f64);
     }

@@ -82,11 +82,18 @@ impl Node {
     pub fn flow_of(&self, stages: &[Arc<dyn Stage>]) -> Flow {
         let consumers = |partition| {
             let consumer = |stage: &Arc<dyn Stage>| {
-                Consumer::new(self.log.clone(), stage.clone(), partition, self.clock.clone())
+                Consumer::new(
+                    self.log.clone(),
+                    stage.clone(),
+                    partition,
+                    self.clock.clone(),
+                )
             };
             stages.iter().map(consumer).collect()
         };
-        Flow { partitions: (0..self.log.partitions()).map(consumers).collect() }
+        Flow {
+            partitions: (0..self.log.partitions()).map(consumers).collect(),
+        }
     }
 
     pub fn intake(&self) -> Arc<Intake> {
@@ -148,8 +155,12 @@ impl Node {
         let mut tasks = JoinSet::new();
         for stage in self.stages() {
             for partition in 0..self.log.partitions() {
-                let consumer =
-                    Consumer::new(self.log.clone(), stage.clone(), partition, self.clock.clone());
+                let consumer = Consumer::new(
+                    self.log.clone(),
+                    stage.clone(),
+                    partition,
+                    self.clock.clone(),
+                );
                 let name = format!("{} of partition {partition}", stage.name());
                 let shutdown = shutdown.clone();
                 tasks.spawn(async move { (name, consumer.run(shutdown).await) });
@@ -209,4 +220,3 @@ async fn drive_partition(mut consumers: Vec<Consumer>) -> Result<Vec<Consumer>, 
         }
     }
 }
-

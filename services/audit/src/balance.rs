@@ -67,7 +67,8 @@ async fn count_partition(
     let mut answers: BTreeMap<Position, (OwnerKey, String)> = BTreeMap::new();
     let mut inputs_answered: BTreeMap<Topic, u64> = BTreeMap::new();
     let skeleton = read_partition(log, codec, partition, Known::Latest, &mut |step| {
-        if let (Folded::Decision(owner, Verdict::Apply), Some(decided)) = (&step.folded, step.decided)
+        if let (Folded::Decision(owner, Verdict::Apply), Some(decided)) =
+            (&step.folded, step.decided)
         {
             let cause = decided.decided.cause;
             let code = decided.decided.outcome.code();
@@ -91,12 +92,21 @@ async fn count_partition(
         .chain(skeleton.broken_owners().map(|(owner, _)| *owner))
         .chain(extracted.parked.iter().copied())
         .collect();
-    for (topic, keys) in [(Topic::Conversation, &conversation), (Topic::Commands, &commands)] {
+    for (topic, keys) in [
+        (Topic::Conversation, &conversation),
+        (Topic::Commands, &commands),
+    ] {
         for (offset, key) in keys {
             total.accepted += 1;
-            let position = Position { topic, partition, offset: *offset };
+            let position = Position {
+                topic,
+                partition,
+                offset: *offset,
+            };
             match answers.remove(&position) {
-                Some((owner, code)) if owner == *key => *total.decided.entry(code).or_insert(0) += 1,
+                Some((owner, code)) if owner == *key => {
+                    *total.decided.entry(code).or_insert(0) += 1
+                }
                 Some(_) => total.foreign += 1,
                 None if parked.contains(key) => total.parked += 1,
                 None => {
@@ -112,11 +122,13 @@ async fn count_partition(
                         | Topic::Embeddings
                         | Topic::Accesses
                         | Topic::Receipts
-                        | Topic::Schemas => extracted.by_origin.get(offset).is_some_and(|candidates| {
-                            inputs_answered
-                                .get(&Topic::Candidates)
-                                .is_some_and(|highest| candidates <= highest)
-                        }),
+                        | Topic::Schemas => {
+                            extracted.by_origin.get(offset).is_some_and(|candidates| {
+                                inputs_answered
+                                    .get(&Topic::Candidates)
+                                    .is_some_and(|highest| candidates <= highest)
+                            })
+                        }
                     };
                     if is_passed {
                         total.lost += 1;
@@ -141,10 +153,16 @@ async fn keys_of(
     let mut from = log.start(topic, partition).await?.max(1);
     let end = log.end(topic, partition).await?;
     while from < end {
-        let records = log.read(topic, partition, from, 2_000, BATCH_BYTES_MAX).await?;
+        let records = log
+            .read(topic, partition, from, 2_000, BATCH_BYTES_MAX)
+            .await?;
         let Some(last) = records.last() else { break };
         from = last.position.offset + 1;
-        keys.extend(records.iter().map(|record| (record.position.offset, record.key)));
+        keys.extend(
+            records
+                .iter()
+                .map(|record| (record.position.offset, record.key)),
+        );
     }
     Ok(keys)
 }
@@ -156,17 +174,28 @@ struct Extracted {
 }
 
 async fn extracted_to(log: &dyn EventLog, partition: u32) -> Result<Extracted, StageError> {
-    let mut extracted = Extracted { by_origin: BTreeMap::new(), parked: BTreeSet::new() };
+    let mut extracted = Extracted {
+        by_origin: BTreeMap::new(),
+        parked: BTreeSet::new(),
+    };
     let mut from = 1;
     let end = log.end(Topic::Candidates, partition).await?;
     while from < end {
-        let records = log.read(Topic::Candidates, partition, from, 2_000, BATCH_BYTES_MAX).await?;
+        let records = log
+            .read(Topic::Candidates, partition, from, 2_000, BATCH_BYTES_MAX)
+            .await?;
         let Some(last) = records.last() else { break };
         from = last.position.offset + 1;
         for record in &records {
             match read_clear(&record.payload) {
-                Ok(Clear::Input { origin: Some(origin), .. }) => {
-                    extracted.by_origin.entry(origin.offset).or_insert(record.position.offset);
+                Ok(Clear::Input {
+                    origin: Some(origin),
+                    ..
+                }) => {
+                    extracted
+                        .by_origin
+                        .entry(origin.offset)
+                        .or_insert(record.position.offset);
                 }
                 Ok(Clear::Parked(parked)) => {
                     extracted.parked.insert(parked.owner);
@@ -204,7 +233,9 @@ async fn count_quarantine(
     let mut from = log.start(Topic::Quarantine, partition).await?.max(1);
     let end = log.end(Topic::Quarantine, partition).await?;
     while from < end {
-        let records = log.read(Topic::Quarantine, partition, from, 2_000, BATCH_BYTES_MAX).await?;
+        let records = log
+            .read(Topic::Quarantine, partition, from, 2_000, BATCH_BYTES_MAX)
+            .await?;
         let Some(last) = records.last() else { break };
         from = last.position.offset + 1;
         for opened in codec.open(&records).await? {

@@ -61,7 +61,10 @@ pub async fn diff(
     for partition in 0..log.partitions() {
         let end = log.end(Topic::Memories, partition).await?;
         for store in stores {
-            let next = store.checkpoint(partition).await?.map_or(0, |checkpoint| checkpoint.next);
+            let next = store
+                .checkpoint(partition)
+                .await?
+                .map_or(0, |checkpoint| checkpoint.next);
             if next < end {
                 *found.behind.entry(store.store().to_string()).or_insert(0) += end - next;
             }
@@ -72,7 +75,9 @@ pub async fn diff(
             if let (Folded::Decision(owner, Verdict::Apply), Some(decided)) =
                 (&step.folded, step.decided)
             {
-                let history = histories.entry(*owner).or_insert_with(|| History::new(*owner));
+                let history = histories
+                    .entry(*owner)
+                    .or_insert_with(|| History::new(*owner));
                 history.apply(&decided.decided, fold::recorded(decided));
             }
         })
@@ -113,9 +118,21 @@ fn compare(
         held.iter().map(|row| (row.key.as_str(), row)).collect();
     // A key that the store holds twice is not in the fold either.
     if left.len() != held.len() {
-        drift.push(Drift { store, owner, row: "(repeated key)".to_owned(), what: "unexpected" });
+        drift.push(Drift {
+            store,
+            owner,
+            row: "(repeated key)".to_owned(),
+            what: "unexpected",
+        });
     }
-    let mut push = |row: &str, what| drift.push(Drift { store, owner, row: row.to_owned(), what });
+    let mut push = |row: &str, what| {
+        drift.push(Drift {
+            store,
+            owner,
+            row: row.to_owned(),
+            what,
+        })
+    };
     for row in expected {
         match left.remove(row.key.as_str()) {
             None => push(&row.key, "missing"),
@@ -138,12 +155,20 @@ pub async fn recorded_vectors(
     let mut vectors: BTreeMap<MemoryId, Arc<[f32]>> = BTreeMap::new();
     let mut from = log.start(Topic::Embeddings, partition).await?;
     loop {
-        let records =
-            log.read(Topic::Embeddings, partition, from, 1_000, BATCH_BYTES_MAX).await?;
-        let Some(last) = records.last() else { return Ok(vectors) };
+        let records = log
+            .read(Topic::Embeddings, partition, from, 1_000, BATCH_BYTES_MAX)
+            .await?;
+        let Some(last) = records.last() else {
+            return Ok(vectors);
+        };
         from = last.position.offset + 1;
         for opened in codec.open(&records).await? {
-            if let Ok(Opened::Embedding { memory_id, model: made_by, vector: Some(vector), .. }) = opened
+            if let Ok(Opened::Embedding {
+                memory_id,
+                model: made_by,
+                vector: Some(vector),
+                ..
+            }) = opened
                 && made_by == *model
             {
                 vectors.entry(memory_id).or_insert_with(|| vector.into());

@@ -88,7 +88,9 @@ pub async fn explain(
             note(&mut found, &mut origin, id, *owner, opened);
         })
         .await?;
-        let Some(mut explanation) = found else { continue };
+        let Some(mut explanation) = found else {
+            continue;
+        };
         if let Some(origin) = origin.filter(|origin| origin.topic == Topic::Conversation) {
             explanation.said = said(log, codec, origin, explanation.claim.as_ref()).await?;
         }
@@ -112,7 +114,11 @@ fn note(
     for part in &decided.parts {
         let erases = match &part.body {
             PartBody::Open(transition) => match &**transition {
-                Transition::Erased { erasure, memory_ids, target } => {
+                Transition::Erased {
+                    erasure,
+                    memory_ids,
+                    target,
+                } => {
                     let all = *target == anamnesis_domain::input::Target::Owner;
                     (memory_ids.contains(&id) || (all && found.is_some())).then_some(*erasure)
                 }
@@ -140,12 +146,18 @@ fn note(
         let mut standing = None;
         if let PartBody::Open(transition) = &part.body {
             match &**transition {
-                Transition::Asserted { claim, standing: first, .. } => {
+                Transition::Asserted {
+                    claim,
+                    standing: first,
+                    ..
+                } => {
                     explanation.claim = Some((**claim).clone());
                     standing = Some(first.clone());
                     *origin = Some(decided.cause.origin);
                 }
-                Transition::Moved { standing: moved, .. } => standing = Some(moved.clone()),
+                Transition::Moved {
+                    standing: moved, ..
+                } => standing = Some(moved.clone()),
                 Transition::Marked { .. }
                 | Transition::Erased { .. }
                 | Transition::ConsentGranted { .. }
@@ -184,14 +196,20 @@ async fn said(
     origin: Position,
     claim: Option<&Claim>,
 ) -> Result<Option<Said>, StageError> {
-    let records = log.read_at(origin.topic, origin.partition, &[origin.offset]).await?;
+    let records = log
+        .read_at(origin.topic, origin.partition, &[origin.offset])
+        .await?;
     for opened in codec.open(&records).await? {
-        let Ok(Opened::Turn { turn, .. }) = opened else { continue };
-        let quote = claim.and_then(|claim| claim.quote.as_ref()).and_then(|quote| {
-            let at = turn.text.expose().find(quote.expose())?;
-            let from = turn.text.expose()[..at].chars().count();
-            Some((from, from + quote.chars_count()))
-        });
+        let Ok(Opened::Turn { turn, .. }) = opened else {
+            continue;
+        };
+        let quote = claim
+            .and_then(|claim| claim.quote.as_ref())
+            .and_then(|quote| {
+                let at = turn.text.expose().find(quote.expose())?;
+                let from = turn.text.expose()[..at].chars().count();
+                Some((from, from + quote.chars_count()))
+            });
         return Ok(Some(Said {
             position: origin,
             at: turn.at,

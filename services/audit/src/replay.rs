@@ -41,8 +41,15 @@ pub async fn read_partition(
     let mut skeleton = Skeleton::default();
     while skeleton.next < end {
         let most = READ_RECORDS_MAX.min((end - skeleton.next) as usize);
-        let records =
-            log.read(Topic::Memories, partition, skeleton.next, most, BATCH_BYTES_MAX).await?;
+        let records = log
+            .read(
+                Topic::Memories,
+                partition,
+                skeleton.next,
+                most,
+                BATCH_BYTES_MAX,
+            )
+            .await?;
         if records.is_empty() {
             break;
         }
@@ -62,7 +69,11 @@ pub async fn read_partition(
                 Err(error) if error.is_retryable() => return Err(error.into()),
                 Err(_) => None,
             };
-            see(&Step { record, folded, decided: decided.as_ref() });
+            see(&Step {
+                record,
+                folded,
+                decided: decided.as_ref(),
+            });
         }
     }
     Ok(skeleton)
@@ -86,9 +97,12 @@ pub async fn replay(
 ) -> Result<Replayed, StageError> {
     let mut states: BTreeMap<OwnerKey, OwnerState> = BTreeMap::new();
     let skeleton = read_partition(log, codec, partition, known, &mut |step| {
-        if let (Folded::Decision(owner, Verdict::Apply), Some(decided)) = (&step.folded, step.decided)
+        if let (Folded::Decision(owner, Verdict::Apply), Some(decided)) =
+            (&step.folded, step.decided)
         {
-            let state = states.entry(*owner).or_insert_with(|| OwnerState::new(*owner));
+            let state = states
+                .entry(*owner)
+                .or_insert_with(|| OwnerState::new(*owner));
             evolve(state, &decided.decided, fold::recorded(decided));
         }
     })

@@ -45,8 +45,14 @@ pub async fn state_as_of(
     let (state, offset, known_at) = replay_owner(log, codec, owner, as_of.known).await?;
     let mut memories = Vec::new();
     let mut others = Vec::new();
-    for entry in state.claims.values().filter(|entry| entry.standing.confirms.is_none()) {
-        let Some(memory) = state.memory(entry.id) else { continue };
+    for entry in state
+        .claims
+        .values()
+        .filter(|entry| entry.standing.confirms.is_none())
+    {
+        let Some(memory) = state.memory(entry.id) else {
+            continue;
+        };
         let standing = &memory.standing;
         let holds = Interval::new(standing.valid_from, standing.valid_to)
             .is_ok_and(|valid| valid.contains(as_of.valid));
@@ -54,7 +60,11 @@ pub async fn state_as_of(
             standing.status,
             Status::Active | Status::Superseded | Status::Conflicted
         );
-        if holds && counts { memories.push(memory) } else { others.push(memory) }
+        if holds && counts {
+            memories.push(memory)
+        } else {
+            others.push(memory)
+        }
     }
     for list in [&mut memories, &mut others] {
         list.sort_by_key(|memory| (memory.standing.valid_from, memory.recorded_at, memory.id));

@@ -93,7 +93,12 @@ async fn verify_partition(
     read_partition(log, codec, partition, Known::Latest, &mut |step| {
         records += 1;
         let position = step.record.position;
-        let mut wrong = |what: &str| bad.push(Bad { position, what: what.to_owned() });
+        let mut wrong = |what: &str| {
+            bad.push(Bad {
+                position,
+                what: what.to_owned(),
+            })
+        };
         match &step.folded {
             Folded::Undecodable(_) => wrong("undecodable"),
             Folded::Decision(owner, _) if *owner != step.record.key => wrong("foreign_key"),
@@ -137,8 +142,9 @@ async fn follow(
         for opened in chunk {
             let decided = &opened.decided;
             total.decisions += 1;
-            let state =
-                states.entry(decided.owner).or_insert_with(|| OwnerState::new(decided.owner));
+            let state = states
+                .entry(decided.owner)
+                .or_insert_with(|| OwnerState::new(decided.owner));
             let unreadable = decided
                 .parts
                 .iter()
@@ -171,9 +177,15 @@ async fn follow(
     }
     for (owner, state) in &states {
         if let Err(violation) = invariants::check(state) {
-            let last = applied.iter().rev().find(|opened| opened.decided.owner == *owner);
+            let last = applied
+                .iter()
+                .rev()
+                .find(|opened| opened.decided.owner == *owner);
             if let Some(last) = last {
-                total.bad.push(Bad { position: last.position, what: violation.name.to_owned() });
+                total.bad.push(Bad {
+                    position: last.position,
+                    what: violation.name.to_owned(),
+                });
             }
         }
     }

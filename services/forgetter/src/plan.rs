@@ -17,8 +17,13 @@ fn half_life_days(kind: Kind) -> f64 {
 /// A memory's place in the order of eviction: higher goes first (`domain.md` §7).
 pub fn eviction_score(memory: &Memory, now: Timestamp) -> f64 {
     let half_life = half_life_days(memory.claim.kind);
-    let since = memory.last_verified_at.unwrap_or(memory.standing.valid_from);
-    let recency = decay::recency(now.days_since(since.max(memory.standing.valid_from)), half_life);
+    let since = memory
+        .last_verified_at
+        .unwrap_or(memory.standing.valid_from);
+    let recency = decay::recency(
+        now.days_since(since.max(memory.standing.valid_from)),
+        half_life,
+    );
     let access = memory.last_accessed_at.map_or(0.0, |last| {
         decay::access(memory.access_count, now.days_since(last), half_life)
     });
@@ -42,7 +47,11 @@ pub fn over_capacity(memories: &[Memory], capacity: usize, now: Timestamp) -> Ve
         .map(|memory| (eviction_score(memory, now), memory.id, memory.version))
         .collect();
     evictable.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    evictable.into_iter().take(excess).map(|(_, id, version)| (id, version)).collect()
+    evictable
+        .into_iter()
+        .take(excess)
+        .map(|(_, id, version)| (id, version))
+        .collect()
 }
 
 /// Accesses of one owner in one hour.
@@ -82,7 +91,11 @@ pub fn summarise(
             hour,
             accesses: counts
                 .into_iter()
-                .map(|(memory_id, (count, last_at))| AccessSummary { memory_id, count, last_at })
+                .map(|(memory_id, (count, last_at))| AccessSummary {
+                    memory_id,
+                    count,
+                    last_at,
+                })
                 .collect(),
         })
         .filter(|summary| !summary.accesses.is_empty())

@@ -86,7 +86,14 @@ impl Forgetter {
         clock: Arc<dyn Clock>,
         settings: Settings,
     ) -> Self {
-        Self { log, codec, records, clock, settings, seen: Mutex::default() }
+        Self {
+            log,
+            codec,
+            records,
+            clock,
+            settings,
+            seen: Mutex::default(),
+        }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -125,7 +132,12 @@ impl Forgetter {
         let summaries = self.summarise_accesses(now).await?;
         let archived = self.keep_capacity(now).await?;
         metrics::looked(archived);
-        Ok(Look { keys_expired, summaries, archived, records_dropped })
+        Ok(Look {
+            keys_expired,
+            summaries,
+            archived,
+            records_dropped,
+        })
     }
 
     async fn drop_old(&self, now: Timestamp) -> Result<u64, StageError> {
@@ -155,12 +167,17 @@ impl Forgetter {
         let mut written = 0;
         for partition in 0..self.log.partitions() {
             let recalls = self.recent_recalls(partition, now).await?;
-            let owners: BTreeMap<OwnerKey, Owner> =
-                recalls.iter().map(|(key, owner, ..)| (*key, owner.clone())).collect();
-            let sums = plan::summarise(recalls.into_iter().map(|(k, _, at, ids)| (k, at, ids)), now);
+            let owners: BTreeMap<OwnerKey, Owner> = recalls
+                .iter()
+                .map(|(key, owner, ..)| (*key, owner.clone()))
+                .collect();
+            let sums =
+                plan::summarise(recalls.into_iter().map(|(k, _, at, ids)| (k, at, ids)), now);
             let mut commands = Vec::new();
             for summary in sums {
-                let Some(owner) = owners.get(&summary.owner) else { continue };
+                let Some(owner) = owners.get(&summary.owner) else {
+                    continue;
+                };
                 if let Some(command) = self.summary_command(owner, summary).await? {
                     commands.push(command);
                 }
@@ -185,10 +202,20 @@ impl Forgetter {
         while to > start {
             let from = start.max(to.saturating_sub(500));
             let offsets: Vec<u64> = (from..to).collect();
-            let records = self.log.read_at(Topic::Accesses, partition, &offsets).await?;
-            let is_past = records.first().is_some_and(|record| record.appended_at < since);
+            let records = self
+                .log
+                .read_at(Topic::Accesses, partition, &offsets)
+                .await?;
+            let is_past = records
+                .first()
+                .is_some_and(|record| record.appended_at < since);
             for opened in self.codec.open(&records).await? {
-                if let Ok(Opened::Access { owner, receipt: Some(receipt), .. }) = opened {
+                if let Ok(Opened::Access {
+                    owner,
+                    receipt: Some(receipt),
+                    ..
+                }) = opened
+                {
                     recalls.push((owner, receipt.owner, receipt.at, receipt.returned));
                 }
             }
@@ -210,7 +237,9 @@ impl Forgetter {
             owner,
             &event_id,
             Timestamp::from_millis((summary.hour + 1) * HOUR_MS),
-            Command::Summarise { accesses: summary.accesses },
+            Command::Summarise {
+                accesses: summary.accesses,
+            },
         );
         let scope = OwnerScope::of_log_record(summary.owner);
         let known = self.records.decision(scope, command.event).await?;
@@ -222,7 +251,9 @@ impl Forgetter {
         let mut archived = 0;
         for key in self.records.owners().await? {
             let scope = OwnerScope::of_log_record(key);
-            let Some(view) = self.records.owner(scope).await? else { continue };
+            let Some(view) = self.records.owner(scope).await? else {
+                continue;
+            };
             let Some(owner) = view.owner else { continue };
             if self.seen().capacity.get(&key) == Some(&view.owner_seq) {
                 continue;
@@ -240,11 +271,15 @@ impl Forgetter {
                 &owner,
                 &event_id,
                 now,
-                Command::Archive { memories: evict, reason: "capacity".to_owned() },
+                Command::Archive {
+                    memories: evict,
+                    reason: "capacity".to_owned(),
+                },
             );
             let is_known = self.records.decision(scope, command.event).await?.is_some();
             if !is_known {
-                self.append(partition_of(key, self.log.partitions()), &[command]).await?;
+                self.append(partition_of(key, self.log.partitions()), &[command])
+                    .await?;
             }
         }
         Ok(archived)
@@ -267,8 +302,10 @@ impl Forgetter {
         let mut memories = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
-            let page =
-                self.records.list(&filter, Order::Recorded, PAGE, cursor.as_deref()).await?;
+            let page = self
+                .records
+                .list(&filter, Order::Recorded, PAGE, cursor.as_deref())
+                .await?;
             memories.extend(page.versions.into_iter().map(|version| version.memory));
             cursor = page.cursor;
             if cursor.is_none() {

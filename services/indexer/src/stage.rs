@@ -26,8 +26,8 @@ use anamnesis_pipeline::stores::{Change, Checkpoint, Projection, Store};
 use async_trait::async_trait;
 
 use crate::metrics;
-use anamnesis_pipeline::history::{self as project, History};
 use crate::vectors::VectorBook;
+use anamnesis_pipeline::history::{self as project, History};
 
 pub const STAGE: &str = "indexer";
 
@@ -61,7 +61,10 @@ impl Stage for Indexer {
         let end = self.log.end(Topic::Memories, partition).await?;
         let mut stand = Vec::new();
         for store in &self.stores {
-            let next = store.checkpoint(partition).await?.map_or(0, |checkpoint| checkpoint.next);
+            let next = store
+                .checkpoint(partition)
+                .await?
+                .map_or(0, |checkpoint| checkpoint.next);
             if next > end {
                 return Err(StageError::Broken {
                     what: format!(
@@ -81,7 +84,10 @@ impl Stage for Indexer {
                 Some(_) | None => Skeleton::default(),
             };
         fold::fold_skeleton(&*self.log, partition, &mut skeleton, from).await?;
-        let wants_vectors = self.stores.iter().any(|store| store.store() == Store::Vectors);
+        let wants_vectors = self
+            .stores
+            .iter()
+            .any(|store| store.store() == Store::Vectors);
         let vectors = if wants_vectors {
             Some(VectorBook::open(&self.log, &self.embed, partition).await?)
         } else {
@@ -111,7 +117,11 @@ impl Stage for Indexer {
 
 impl Indexer {
     fn snapshot_name(&self, partition: u32) -> String {
-        let stores: Vec<&str> = self.stores.iter().map(|store| store.store().as_str()).collect();
+        let stores: Vec<&str> = self
+            .stores
+            .iter()
+            .map(|store| store.store().as_str())
+            .collect();
         format!("{STAGE}-{}-{partition}", stores.join("-"))
     }
 }
@@ -150,7 +160,9 @@ impl Running for Folding {
     }
 
     async fn step(&mut self, records: Vec<Record>, now: Timestamp) -> Result<(), StageError> {
-        let Some(last) = records.last().map(|record| record.position.offset) else { return Ok(()) };
+        let Some(last) = records.last().map(|record| record.position.offset) else {
+            return Ok(());
+        };
         self.turn += 1;
         let opened = self.codec.open(&records).await?;
         let decisions: Vec<Option<OpenedDecided>> = opened
@@ -164,7 +176,9 @@ impl Running for Folding {
             })
             .collect::<Result<_, StageError>>()?;
         if let Some(vectors) = &mut self.vectors {
-            vectors.embed_new(&decisions, &self.log, &self.codec, &self.embed).await?;
+            vectors
+                .embed_new(&decisions, &self.log, &self.codec, &self.embed)
+                .await?;
         }
         let mut steps = Vec::with_capacity(records.len());
         let mut erased = Vec::new();
@@ -172,7 +186,10 @@ impl Running for Folding {
         for (record, decided) in records.iter().zip(decisions) {
             let offset = record.position.offset;
             let folded = fold::fold_header(&mut self.skeleton, record);
-            let mut step = Step { offset, changes: Vec::new() };
+            let mut step = Step {
+                offset,
+                changes: Vec::new(),
+            };
             match (folded, decided) {
                 (Folded::Decision(owner, Verdict::Apply), Some(decided)) => {
                     step.changes = self.apply(owner, &decided, &mut erased).await?;
@@ -195,7 +212,9 @@ impl Running for Folding {
         }
         for (owner, at) in viewed {
             if let Some((state, _)) = self.states.get(&owner) {
-                steps[at].changes.push(Change::Owner(Box::new(project::owner_view(state))));
+                steps[at]
+                    .changes
+                    .push(Change::Owner(Box::new(project::owner_view(state))));
             }
         }
         self.apply_to_stores(&steps, last + 1).await?;
@@ -223,13 +242,22 @@ impl Running for Folding {
     }
 
     fn parked(&self) -> Vec<OwnerKey> {
-        self.skeleton.broken_owners().map(|(owner, _)| *owner).collect()
+        self.skeleton
+            .broken_owners()
+            .map(|(owner, _)| *owner)
+            .collect()
     }
 }
 
 impl Folding {
     async fn save_snapshot(&mut self) {
-        snapshots::save(&*self.snapshots, &self.snapshot_name, self.log_id, &self.skeleton).await;
+        snapshots::save(
+            &*self.snapshots,
+            &self.snapshot_name,
+            self.log_id,
+            &self.skeleton,
+        )
+        .await;
         self.snapshot_next = self.skeleton.next;
     }
 
@@ -253,14 +281,20 @@ impl Folding {
         let state = self.state_before(owner, recorded.offset).await?;
         let named = evolve(state, &decided.decided, recorded);
         let versions = project::versions(state, &named, recorded);
-        let mut changes = vec![Change::Decision(project::decision_row(&decided.decided, recorded))];
+        let mut changes = vec![Change::Decision(project::decision_row(
+            &decided.decided,
+            recorded,
+        ))];
         for version in versions {
             let id = version.memory.id;
             let vector = match &mut self.vectors {
                 Some(vectors) => vectors.vector(id, &self.log, &self.codec).await?,
                 None => None,
             };
-            changes.push(Change::Version { version: Arc::new(version), vector });
+            changes.push(Change::Version {
+                version: Arc::new(version),
+                vector,
+            });
         }
         Ok(changes)
     }
@@ -271,20 +305,29 @@ impl Folding {
         target: &Target,
         erasure: ErasureId,
     ) -> Result<u64, StageError> {
-        Ok(self.codec.keys().destroy(owner, target, erasure).await?.keys)
+        Ok(self
+            .codec
+            .keys()
+            .destroy(owner, target, erasure)
+            .await?
+            .keys)
     }
 
     /// Everything of the owner up to the record just folded, with the keys that are left.
     async fn refold(&mut self, owner: OwnerKey) -> Result<Change, StageError> {
-        let offsets =
-            self.skeleton.owners.get(&owner).map(|c| c.offsets.clone()).unwrap_or_default();
+        let offsets = self
+            .skeleton
+            .owners
+            .get(&owner)
+            .map(|c| c.offsets.clone())
+            .unwrap_or_default();
         let mut history = History::new(owner);
-        for decided in
-            fold::decisions_at(&*self.log, &self.codec, self.partition, &offsets).await?
+        for decided in fold::decisions_at(&*self.log, &self.codec, self.partition, &offsets).await?
         {
             history.apply(&decided.decided, fold::recorded(&decided));
         }
-        self.states.insert(owner, (history.state.clone(), self.turn));
+        self.states
+            .insert(owner, (history.state.clone(), self.turn));
         let mut vectors: BTreeMap<MemoryId, Arc<[f32]>> = BTreeMap::new();
         if let Some(book) = &mut self.vectors {
             book.forget();
@@ -294,7 +337,9 @@ impl Folding {
                 }
             }
         }
-        Ok(Change::Rewrite(Box::new(history.rows(|id| vectors.get(&id).cloned()))))
+        Ok(Change::Rewrite(Box::new(
+            history.rows(|id| vectors.get(&id).cloned()),
+        )))
     }
 
     /// The owner's state before the decision at `offset`, which the skeleton already counts.
@@ -304,9 +349,17 @@ impl Folding {
         offset: u64,
     ) -> Result<&mut OwnerState, StageError> {
         if !self.states.contains_key(&owner) {
-            let all = self.skeleton.owners.get(&owner).map(|c| c.offsets.as_slice());
-            let before: Vec<u64> =
-                all.unwrap_or_default().iter().copied().filter(|at| *at < offset).collect();
+            let all = self
+                .skeleton
+                .owners
+                .get(&owner)
+                .map(|c| c.offsets.as_slice());
+            let before: Vec<u64> = all
+                .unwrap_or_default()
+                .iter()
+                .copied()
+                .filter(|at| *at < offset)
+                .collect();
             let state =
                 fold::owner_state(&*self.log, &self.codec, self.partition, owner, &before).await?;
             self.states.insert(owner, (state, self.turn));
@@ -320,7 +373,10 @@ impl Folding {
     /// Applies to every store what it has not applied yet. One store's failure does not keep the
     /// others back; it is reported when all have had their turn.
     async fn apply_to_stores(&mut self, steps: &[Step], next: u64) -> Result<(), StageError> {
-        let checkpoint = Checkpoint { log_id: self.log_id, next };
+        let checkpoint = Checkpoint {
+            log_id: self.log_id,
+            next,
+        };
         let mut failure = None;
         for (store, stands) in &mut self.stores {
             if *stands >= next {
@@ -331,7 +387,10 @@ impl Folding {
                 .filter(|step| step.offset >= *stands)
                 .flat_map(|step| step.changes.iter().cloned())
                 .collect();
-            match store.apply(self.partition, *stands, &changes, checkpoint).await {
+            match store
+                .apply(self.partition, *stands, &changes, checkpoint)
+                .await
+            {
                 Ok(()) => *stands = next,
                 Err(error) => {
                     metrics::store_failed(store.store());
@@ -390,7 +449,9 @@ impl Folding {
         for receipt in receipts {
             records.push(self.codec.erasure_receipt(receipt)?);
         }
-        self.log.append(Topic::Receipts, self.partition, records).await?;
+        self.log
+            .append(Topic::Receipts, self.partition, records)
+            .await?;
         Ok(())
     }
 
@@ -398,18 +459,29 @@ impl Folding {
     async fn find_unfinished(&mut self) -> Result<(), StageError> {
         let end = self.log.end(Topic::Receipts, self.partition).await?;
         let mut from = self.log.start(Topic::Receipts, self.partition).await?;
-        let places: BTreeSet<&str> =
-            self.stores.iter().map(|(store, _)| store.store().as_str()).collect();
+        let places: BTreeSet<&str> = self
+            .stores
+            .iter()
+            .map(|(store, _)| store.store().as_str())
+            .collect();
         let mut open: BTreeSet<(ErasureId, OwnerKey)> = BTreeSet::new();
         while from < end {
             let records = self
                 .log
-                .read(Topic::Receipts, self.partition, from, 2_000, BATCH_BYTES_MAX)
+                .read(
+                    Topic::Receipts,
+                    self.partition,
+                    from,
+                    2_000,
+                    BATCH_BYTES_MAX,
+                )
                 .await?;
             let Some(last) = records.last() else { break };
             from = last.position.offset + 1;
             for opened in self.codec.open(&records).await? {
-                let Ok(Opened::Receipt(receipt)) = opened else { continue };
+                let Ok(Opened::Receipt(receipt)) = opened else {
+                    continue;
+                };
                 if !places.contains(receipt.place.as_str()) {
                     continue;
                 }
@@ -426,12 +498,19 @@ impl Folding {
     }
 
     fn trim(&mut self) {
-        let total: usize = self.states.values().map(|(state, _)| state.claims.len() + 1).sum();
+        let total: usize = self
+            .states
+            .values()
+            .map(|(state, _)| state.claims.len() + 1)
+            .sum();
         if total <= CACHED_CLAIMS_MAX {
             return;
         }
-        let mut by_use: Vec<(u64, OwnerKey)> =
-            self.states.iter().map(|(key, (_, used))| (*used, *key)).collect();
+        let mut by_use: Vec<(u64, OwnerKey)> = self
+            .states
+            .iter()
+            .map(|(key, (_, used))| (*used, *key))
+            .collect();
         by_use.sort_unstable();
         let mut left = total;
         for (_, key) in by_use {

@@ -29,11 +29,7 @@ pub(crate) struct VectorBook {
 }
 
 impl VectorBook {
-    pub(crate) async fn open(
-        log: &Log,
-        embed: &Embed,
-        partition: u32,
-    ) -> Result<Self, StageError> {
+    pub(crate) async fn open(log: &Log, embed: &Embed, partition: u32) -> Result<Self, StageError> {
         let mut book = Self {
             partition,
             model: embed.identity().clone(),
@@ -49,9 +45,17 @@ impl VectorBook {
     async fn read_to_end(&mut self, log: &Log) -> Result<(), StageError> {
         loop {
             let records = log
-                .read(Topic::Embeddings, self.partition, self.next, 1_000, BATCH_BYTES_MAX)
+                .read(
+                    Topic::Embeddings,
+                    self.partition,
+                    self.next,
+                    1_000,
+                    BATCH_BYTES_MAX,
+                )
                 .await?;
-            let Some(last) = records.last() else { return Ok(()) };
+            let Some(last) = records.last() else {
+                return Ok(());
+            };
             self.next = last.position.offset + 1;
             for record in &records {
                 if let Some((id, model)) = embedded(&record.payload)
@@ -76,7 +80,13 @@ impl VectorBook {
             for (id, key_id, text) in asserted(&opened.decided) {
                 let is_known = self.offsets.contains_key(&id);
                 if !is_known && !text.is_empty() {
-                    wanted.push((opened.decided.owner, opened.decided.key_epoch, id, key_id, text));
+                    wanted.push((
+                        opened.decided.owner,
+                        opened.decided.key_epoch,
+                        id,
+                        key_id,
+                        text,
+                    ));
                 }
             }
         }
@@ -95,7 +105,8 @@ impl VectorBook {
                 });
             }
             let records = codec.seal_embeddings(&drafts).await?;
-            log.append(Topic::Embeddings, self.partition, records).await?;
+            log.append(Topic::Embeddings, self.partition, records)
+                .await?;
             // Read back what the topic says: if somebody else was first, theirs is used.
             self.read_to_end(log).await?;
         }
@@ -112,10 +123,18 @@ impl VectorBook {
         if let Some(vector) = self.fresh.get(&id) {
             return Ok(Some(vector.clone()));
         }
-        let Some(offset) = self.offsets.get(&id).copied() else { return Ok(None) };
-        let records = log.read_at(Topic::Embeddings, self.partition, &[offset]).await?;
+        let Some(offset) = self.offsets.get(&id).copied() else {
+            return Ok(None);
+        };
+        let records = log
+            .read_at(Topic::Embeddings, self.partition, &[offset])
+            .await?;
         for opened in codec.open(&records).await? {
-            if let Opened::Embedding { vector: Some(vector), .. } = opened? {
+            if let Opened::Embedding {
+                vector: Some(vector),
+                ..
+            } = opened?
+            {
                 let vector: Arc<[f32]> = vector.into();
                 if self.fresh.len() >= FRESH_MAX {
                     self.fresh.clear();
@@ -139,7 +158,10 @@ fn embedded(payload: &[u8]) -> Option<(MemoryId, ModelIdentity)> {
     match Header::decode(&envelope.header).ok()? {
         Header::Embedding(header) => Some((
             header.memory_id,
-            ModelIdentity { id: header.model, dimension: header.dimension },
+            ModelIdentity {
+                id: header.model,
+                dimension: header.dimension,
+            },
         )),
         _ => None,
     }

@@ -52,7 +52,10 @@ pub fn decide(
             if let Some(again) = repeated(state, command.event, content) {
                 return again;
             }
-            let by = CausedBy { event: command.event, source: command.source_tag };
+            let by = CausedBy {
+                event: command.event,
+                source: command.source_tag,
+            };
             let mut draft = Draft::new(state, by, rules);
             let outcome = run(&mut draft, command, now, ids);
             draft.finish(outcome, content)
@@ -94,7 +97,10 @@ fn candidates(
     if let Some(again) = repeated(state, set.event, set.content) {
         return again;
     }
-    let by = CausedBy { event: set.event, source: set.source_tag };
+    let by = CausedBy {
+        event: set.event,
+        source: set.source_tag,
+    };
     let mut draft = Draft::new(state, by, rules);
     for reject in &set.rejects {
         draft.note(reject.code.code(), None, reject.text.clone());
@@ -113,7 +119,8 @@ fn candidates(
             continue;
         }
         let is_fleeting = candidate.stability < rules.stability_min;
-        if is_fleeting && !claim.explicit && claim.valid_to.is_none() && claim.kind != Kind::Episode {
+        if is_fleeting && !claim.explicit && claim.valid_to.is_none() && claim.kind != Kind::Episode
+        {
             draft.note(RejectCode::Transient.code(), None, Some(claim.text.clone()));
             continue;
         }
@@ -136,7 +143,13 @@ fn run(draft: &mut Draft<'_>, record: &CommandRecord, now: Timestamp, ids: &IdKe
             draft.assert(vec![(ids.memory(record.event, 0), (**claim).clone())]);
             draft.changed()
         }
-        Command::Correct { memory_id, claim, ended_at, expected_version, .. } => {
+        Command::Correct {
+            memory_id,
+            claim,
+            ended_at,
+            expected_version,
+            ..
+        } => {
             if let Some(refused) = draft.refuse_version(*memory_id, *expected_version) {
                 return refused;
             }
@@ -145,10 +158,20 @@ fn run(draft: &mut Draft<'_>, record: &CommandRecord, now: Timestamp, ids: &IdKe
             {
                 return refused;
             }
-            correct(draft, *memory_id, claim.as_deref(), *ended_at, ids.memory(record.event, 0));
+            correct(
+                draft,
+                *memory_id,
+                claim.as_deref(),
+                *ended_at,
+                ids.memory(record.event, 0),
+            );
             draft.changed()
         }
-        Command::Retire { memory_id, expected_version, .. } => {
+        Command::Retire {
+            memory_id,
+            expected_version,
+            ..
+        } => {
             if let Some(refused) = draft.refuse_version(*memory_id, *expected_version) {
                 return refused;
             }
@@ -179,7 +202,9 @@ fn run(draft: &mut Draft<'_>, record: &CommandRecord, now: Timestamp, ids: &IdKe
             }
             draft.changed()
         }
-        Command::Erase { erasure, target, .. } => {
+        Command::Erase {
+            erasure, target, ..
+        } => {
             if *target != Target::Owner && draft.state.holds_consent_of(target) {
                 return Outcome::Rejected("consent_record_kept".to_owned());
             }
@@ -192,23 +217,40 @@ fn run(draft: &mut Draft<'_>, record: &CommandRecord, now: Timestamp, ids: &IdKe
             Outcome::Stored
         }
         Command::Grant { consent } => {
-            draft.push(Transition::ConsentGranted { consent: consent.clone() });
+            draft.push(Transition::ConsentGranted {
+                consent: consent.clone(),
+            });
             Outcome::Stored
         }
         Command::Withdraw { kinds, from } => {
-            if draft.state.consents.iter().all(|held| held.recorded_to.is_some()) {
+            if draft
+                .state
+                .consents
+                .iter()
+                .all(|held| held.recorded_to.is_some())
+            {
                 return Outcome::NoOp;
             }
-            draft.push(Transition::ConsentWithdrawn { kinds: kinds.clone(), from: *from });
+            draft.push(Transition::ConsentWithdrawn {
+                kinds: kinds.clone(),
+                from: *from,
+            });
             Outcome::Stored
         }
-        Command::Review { memory_id, verdict, expected_version, .. } => {
+        Command::Review {
+            memory_id,
+            verdict,
+            expected_version,
+            ..
+        } => {
             if let Some(refused) = draft.refuse_version(*memory_id, *expected_version) {
                 return refused;
             }
             let entry = &draft.state.claims[memory_id];
-            let is_open =
-                matches!(entry.standing.status, Status::Conflicted | Status::PendingReview);
+            let is_open = matches!(
+                entry.standing.status,
+                Status::Conflicted | Status::PendingReview
+            );
             if !is_open {
                 return Outcome::Rejected("not_in_review".to_owned());
             }
@@ -226,7 +268,9 @@ fn run(draft: &mut Draft<'_>, record: &CommandRecord, now: Timestamp, ids: &IdKe
         Command::Summarise { accesses } => {
             for access in accesses {
                 if draft.state.claims.contains_key(&access.memory_id) {
-                    draft.push(Transition::Accessed { access: access.clone() });
+                    draft.push(Transition::Accessed {
+                        access: access.clone(),
+                    });
                 }
             }
             draft.changed()
@@ -249,7 +293,12 @@ fn correct(
         return;
     };
     // The old one held until the new one does; a correction from the start makes it empty.
-    draft.mark_group(id, &Mark::Ended { at: claim.valid_from });
+    draft.mark_group(
+        id,
+        &Mark::Ended {
+            at: claim.valid_from,
+        },
+    );
     draft.mark_group(id, &Mark::Corrected { by: new_id });
     draft.assert(vec![(new_id, claim.clone())]);
 }
@@ -295,7 +344,11 @@ impl<'a> Draft<'a> {
     }
 
     fn note(&mut self, code: &str, memory_id: Option<MemoryId>, detail: Option<Text>) {
-        self.notes.push(Note { code: code.to_owned(), memory_id, detail });
+        self.notes.push(Note {
+            code: code.to_owned(),
+            memory_id,
+            detail,
+        });
     }
 
     fn refuse_without_consent(
@@ -311,7 +364,11 @@ impl<'a> Draft<'a> {
 
     fn refuse_version(&self, id: MemoryId, expected: Option<u64>) -> Option<Outcome> {
         let Some(entry) = self.state.claims.get(&id) else {
-            let code = if self.state.erased.contains(&id) { "erased" } else { "not_found" };
+            let code = if self.state.erased.contains(&id) {
+                "erased"
+            } else {
+                "not_found"
+            };
             return Some(Outcome::Rejected(code.to_owned()));
         };
         match expected {
@@ -365,8 +422,12 @@ impl<'a> Draft<'a> {
 
     /// Sets a mark on a memory and on every claim that confirms it.
     fn mark_group(&mut self, id: MemoryId, mark: &Mark) {
-        let mut members: Vec<MemoryId> =
-            self.state.confirming(id).iter().map(|entry| entry.id).collect();
+        let mut members: Vec<MemoryId> = self
+            .state
+            .confirming(id)
+            .iter()
+            .map(|entry| entry.id)
+            .collect();
         members.insert(0, id);
         for member in members {
             self.mark(member, mark);
@@ -374,7 +435,9 @@ impl<'a> Draft<'a> {
     }
 
     fn mark(&mut self, id: MemoryId, mark: &Mark) {
-        let Some(mut entry) = self.entry(id).cloned() else { return };
+        let Some(mut entry) = self.entry(id).cloned() else {
+            return;
+        };
         entry.marks.push(Held {
             value: mark.clone(),
             by: self.by,
@@ -382,9 +445,13 @@ impl<'a> Draft<'a> {
             recorded_to: None,
             closed_by: None,
         });
-        self.lines.insert(LineKey::of(id, &entry.claim, self.rules.attributes));
+        self.lines
+            .insert(LineKey::of(id, &entry.claim, self.rules.attributes));
         self.touched.insert(id, entry);
-        self.transitions.push(Transition::Marked { id, mark: mark.clone() });
+        self.transitions.push(Transition::Marked {
+            id,
+            mark: mark.clone(),
+        });
     }
 
     /// Marks where the claim is (or is not) hidden as `status`.
@@ -397,7 +464,9 @@ impl<'a> Draft<'a> {
 
     /// The forgetter's proposal, rechecked: protected memories and changed ones stay.
     fn archive(&mut self, id: MemoryId, version: u64) {
-        let Some(entry) = self.state.claims.get(&id) else { return };
+        let Some(entry) = self.state.claims.get(&id) else {
+            return;
+        };
         if self.rules.attributes.kind(entry.claim.kind).protected {
             self.note("protected", Some(id), None);
         } else if entry.version != version {
@@ -410,29 +479,44 @@ impl<'a> Draft<'a> {
     fn erase(&mut self, erasure: anamnesis_domain::ids::ErasureId, target: &Target) {
         let gone = self.state.claims_of(target);
         // Of the owner as a whole everything goes; a list would only repeat the skeleton.
-        let listed = if *target == Target::Owner { Vec::new() } else { gone.iter().copied().collect() };
+        let listed = if *target == Target::Owner {
+            Vec::new()
+        } else {
+            gone.iter().copied().collect()
+        };
         let target = match target {
             // What is destroyed is said in full, so that keyring and stores need no state.
             Target::Memories(_) => Target::Memories(gone.iter().copied().collect()),
             Target::Message(_) | Target::Source(_) | Target::Owner => target.clone(),
         };
-        self.push(Transition::Erased { erasure, target: target.clone(), memory_ids: listed });
+        self.push(Transition::Erased {
+            erasure,
+            target: target.clone(),
+            memory_ids: listed,
+        });
         if target == Target::Owner {
             self.gone = gone;
             return;
         }
         for id in &gone {
             let claim = &self.state.claims[id].claim;
-            self.lines.insert(LineKey::of(*id, claim, self.rules.attributes));
+            self.lines
+                .insert(LineKey::of(*id, claim, self.rules.attributes));
         }
-        for entry in self.state.claims.values().filter(|entry| !gone.contains(&entry.id)) {
+        for entry in self
+            .state
+            .claims
+            .values()
+            .filter(|entry| !gone.contains(&entry.id))
+        {
             let is_gone = |by: CausedBy| OwnerState::is_erased_cause(&target, by);
             let loses_marks = entry.marks.iter().any(|mark| is_gone(mark.by));
             let loses_standing = is_gone(entry.standing_by);
             if loses_marks || loses_standing {
                 let mut kept = entry.clone();
                 kept.marks.retain(|mark| !is_gone(mark.by));
-                self.lines.insert(LineKey::of(entry.id, &entry.claim, self.rules.attributes));
+                self.lines
+                    .insert(LineKey::of(entry.id, &entry.claim, self.rules.attributes));
                 self.touched.insert(entry.id, kept);
                 self.unsettled.insert(entry.id);
             }
@@ -465,14 +549,20 @@ impl<'a> Draft<'a> {
             let before = self.state.claims.get(id).map(|entry| &entry.standing);
             if before != Some(standing) {
                 self.refreshed.extend(standing.superseded_by);
-                self.refreshed.extend(before.and_then(|before| before.superseded_by));
-                self.refreshed.extend(before.and_then(|before| before.confirms));
+                self.refreshed
+                    .extend(before.and_then(|before| before.superseded_by));
+                self.refreshed
+                    .extend(before.and_then(|before| before.confirms));
             }
         }
         for (id, standing) in derived {
             if self.asserted.contains(&id) {
                 let claim = Box::new((*self.touched[&id].claim).clone());
-                self.push(Transition::Asserted { id, claim, standing });
+                self.push(Transition::Asserted {
+                    id,
+                    claim,
+                    standing,
+                });
                 continue;
             }
             let before = self.state.claims.get(&id).map(|entry| &entry.standing);
@@ -486,7 +576,11 @@ impl<'a> Draft<'a> {
     fn changed(&mut self) -> Outcome {
         self.revive_archived();
         self.derive_lines();
-        if self.transitions.is_empty() { Outcome::NoOp } else { Outcome::Stored }
+        if self.transitions.is_empty() {
+            Outcome::NoOp
+        } else {
+            Outcome::Stored
+        }
     }
 
     /// Somebody says again what was archived: it comes back.
@@ -520,7 +614,12 @@ impl<'a> Draft<'a> {
             | Outcome::Rejected(_)
             | Outcome::Failed(_)) => other,
         };
-        Decision { outcome, transitions: self.transitions, notes: self.notes, content: Some(content) }
+        Decision {
+            outcome,
+            transitions: self.transitions,
+            notes: self.notes,
+            content: Some(content),
+        }
     }
 }
 

@@ -65,8 +65,14 @@ impl Stage for ValidityManager {
                 Some(_) | None => Skeleton::default(),
             };
         let started = self.codec.writer_started(now)?;
-        let appended = self.log.append(Topic::Memories, partition, vec![started]).await?;
-        let epoch = appended.first().map(|a| a.position.offset).unwrap_or_default();
+        let appended = self
+            .log
+            .append(Topic::Memories, partition, vec![started])
+            .await?;
+        let epoch = appended
+            .first()
+            .map(|a| a.position.offset)
+            .unwrap_or_default();
         fold::fold_skeleton(&*self.log, partition, &mut skeleton, epoch + 1).await?;
         if skeleton.writer_epoch != Some(epoch) {
             return Err(StageError::Fenced { partition });
@@ -120,12 +126,19 @@ struct Cache {
 
 impl Cache {
     fn trim(&mut self) {
-        let total: usize = self.states.values().map(|(state, _)| state.claims.len() + 1).sum();
+        let total: usize = self
+            .states
+            .values()
+            .map(|(state, _)| state.claims.len() + 1)
+            .sum();
         if total <= CACHED_CLAIMS_MAX {
             return;
         }
-        let mut by_use: Vec<(u64, OwnerKey)> =
-            self.states.iter().map(|(key, (_, used))| (*used, *key)).collect();
+        let mut by_use: Vec<(u64, OwnerKey)> = self
+            .states
+            .iter()
+            .map(|(key, (_, used))| (*used, *key))
+            .collect();
         by_use.sort_unstable();
         let mut left = total;
         for (_, key) in by_use {
@@ -150,11 +163,15 @@ struct Answer {
 impl Running for Writer {
     fn positions(&self) -> Vec<(Topic, u64)> {
         // Commands first: an erasure or a withdrawal should not wait behind a batch of turns.
-        [Topic::Commands, Topic::Candidates].map(|topic| (topic, self.positions[&topic])).into()
+        [Topic::Commands, Topic::Candidates]
+            .map(|topic| (topic, self.positions[&topic]))
+            .into()
     }
 
     async fn step(&mut self, records: Vec<Record>, now: Timestamp) -> Result<(), StageError> {
-        let Some(last) = records.last().map(|record| record.position) else { return Ok(()) };
+        let Some(last) = records.last().map(|record| record.position) else {
+            return Ok(());
+        };
         self.answer(records, now, None).await?;
         self.positions.insert(last.topic, last.offset + 1);
         if self.skeleton.next >= self.snapshot_next + SNAPSHOT_EVERY {
@@ -171,14 +188,23 @@ impl Running for Writer {
     }
 
     fn parked(&self) -> Vec<OwnerKey> {
-        let mine = self.skeleton.parked_owners().filter(|parked| parked.stage == STAGE);
+        let mine = self
+            .skeleton
+            .parked_owners()
+            .filter(|parked| parked.stage == STAGE);
         mine.map(|parked| parked.owner).collect()
     }
 }
 
 impl Writer {
     async fn save_snapshot(&mut self) {
-        snapshots::save(&*self.snapshots, &self.snapshot_name, self.log_id, &self.skeleton).await;
+        snapshots::save(
+            &*self.snapshots,
+            &self.snapshot_name,
+            self.log_id,
+            &self.skeleton,
+        )
+        .await;
         self.snapshot_next = self.skeleton.next;
     }
 
@@ -215,7 +241,11 @@ impl Writer {
         let mut inputs: Vec<(OwnerKey, InputMeta, Input)> = Vec::new();
         let mut read = records.len();
         for (place, (record, opened)) in records.iter().zip(opened).enumerate() {
-            if let Some(broken) = self.skeleton.owners.get(&record.key).and_then(|c| c.broken.as_ref())
+            if let Some(broken) = self
+                .skeleton
+                .owners
+                .get(&record.key)
+                .and_then(|c| c.broken.as_ref())
             {
                 tracing::error!(
                     partition = self.partition,
@@ -234,14 +264,18 @@ impl Writer {
                 }
                 // A parking note of the extractor, or the identity record: nothing to decide.
                 Ok(Opened::Identity(_) | Opened::Parked(_) | Opened::Unparked(_)) => None,
-                Ok(_) => return Err(StageError::Broken {
-                    what: format!("{} holds a record of another topic", record.position),
-                }),
+                Ok(_) => {
+                    return Err(StageError::Broken {
+                        what: format!("{} holds a record of another topic", record.position),
+                    });
+                }
                 Err(CodecError::Keyring(error)) if error.is_retryable() => return Err(error.into()),
                 // The owner was erased while it waited: what cannot be read is answered by that.
                 Err(_) if released == Some(record.key) => Some((
                     self.unreadable(record).await?,
-                    Input::Erased { event: self.position_event(record) },
+                    Input::Erased {
+                        event: self.position_event(record),
+                    },
                 )),
                 Err(error) => {
                     if waiting.insert(record.key) {
@@ -273,8 +307,10 @@ impl Writer {
             }
         }
         let answers = self.decide_all(inputs, now).await?;
-        let erasures: Vec<(OwnerKey, ErasureId, Target)> =
-            answers.iter().flat_map(|answer| erased(answer.owner, &answer.decision)).collect();
+        let erasures: Vec<(OwnerKey, ErasureId, Target)> = answers
+            .iter()
+            .flat_map(|answer| erased(answer.owner, &answer.decision))
+            .collect();
         self.record(answers, parked).await?;
         for (owner, erasure, target) in erasures {
             self.carry_out(owner, erasure, &target).await?;
@@ -340,11 +376,19 @@ impl Writer {
             };
             // The place is where the record will stand if nobody else writes; if somebody does, the
             // state is dropped. Nothing in `decide` reads it.
-            let recorded = Recorded { offset: place, at: now, hash: Hash::NONE };
+            let recorded = Recorded {
+                offset: place,
+                at: now,
+                hash: Hash::NONE,
+            };
             let decided = as_decided(&draft, &decision);
             evolve(state, &decided, recorded);
             metrics::decided(&decision.outcome, &decision.transitions);
-            answers.push(Answer { owner, draft, decision });
+            answers.push(Answer {
+                owner,
+                draft,
+                decision,
+            });
         }
         self.cache.trim();
         Ok(answers)
@@ -376,7 +420,11 @@ impl Writer {
     }
 
     async fn load(&self, owner: OwnerKey) -> Result<OwnerState, StageError> {
-        let offsets = self.skeleton.owners.get(&owner).map(|c| c.offsets.as_slice());
+        let offsets = self
+            .skeleton
+            .owners
+            .get(&owner)
+            .map(|c| c.offsets.as_slice());
         fold::owner_state(
             &*self.log,
             &self.codec,
@@ -411,18 +459,26 @@ impl Writer {
     }
 
     async fn seal(&self, mut answers: Vec<Answer>) -> Result<Vec<NewRecord>, StageError> {
-        let pairs: Vec<(&DecidedDraft, &Decision)> =
-            answers.iter().map(|answer| (&answer.draft, &answer.decision)).collect();
+        let pairs: Vec<(&DecidedDraft, &Decision)> = answers
+            .iter()
+            .map(|answer| (&answer.draft, &answer.decision))
+            .collect();
         let keys = self.codec.prepare_decided(&pairs).await?;
         let mut heads: BTreeMap<OwnerKey, Hash> = BTreeMap::new();
         let mut records = Vec::with_capacity(answers.len() + 1);
         for (answer, keys) in answers.iter_mut().zip(&keys) {
             let head = match heads.get(&answer.owner) {
                 Some(head) => *head,
-                None => self.skeleton.owners.get(&answer.owner).map_or(Hash::NONE, |c| c.head),
+                None => self
+                    .skeleton
+                    .owners
+                    .get(&answer.owner)
+                    .map_or(Hash::NONE, |c| c.head),
             };
             answer.draft.prev_hash = head;
-            let (record, hash) = self.codec.seal_decided(&answer.draft, &answer.decision, keys)?;
+            let (record, hash) = self
+                .codec
+                .seal_decided(&answer.draft, &answer.decision, keys)?;
             heads.insert(answer.owner, hash);
             records.push(record);
         }
@@ -433,10 +489,15 @@ impl Writer {
         if records.is_empty() {
             return Ok(());
         }
-        let appended = self.log.append(Topic::Memories, self.partition, records.clone()).await?;
+        let appended = self
+            .log
+            .append(Topic::Memories, self.partition, records.clone())
+            .await?;
         for (record, appended) in records.into_iter().zip(appended) {
             if appended.position.offset != self.skeleton.next {
-                return Err(StageError::Fenced { partition: self.partition });
+                return Err(StageError::Fenced {
+                    partition: self.partition,
+                });
             }
             let record = Record {
                 position: appended.position,
@@ -447,7 +508,9 @@ impl Writer {
             match fold::fold_header(&mut self.skeleton, &record) {
                 fold::Folded::Decision(_, Verdict::Apply) | fold::Folded::Other => (),
                 fold::Folded::Decision(_, Verdict::Fenced | Verdict::Repeat) => {
-                    return Err(StageError::Fenced { partition: self.partition });
+                    return Err(StageError::Fenced {
+                        partition: self.partition,
+                    });
                 }
                 fold::Folded::Decision(_, Verdict::Broken(_)) | fold::Folded::Undecodable(_) => {
                     return Err(StageError::Broken {
@@ -469,7 +532,11 @@ impl Writer {
                 continue;
             }
             self.answer(waiting, now, Some(owner)).await?;
-            let unparked = Unparked { stage: STAGE.to_owned(), owner, at: now };
+            let unparked = Unparked {
+                stage: STAGE.to_owned(),
+                owner,
+                at: now,
+            };
             let record = self.codec.unparked(&unparked)?;
             self.append(vec![record]).await?;
         }
@@ -480,15 +547,33 @@ impl Writer {
     /// the record that waits: the owner had come back.
     async fn is_erased_since_parked(&mut self, owner: OwnerKey) -> Result<bool, StageError> {
         let state = self.state(owner).await?;
-        let erasures = state.erasures.iter().filter(|erased| erased.target == Target::Owner);
-        let Some(last) = erasures.map(|erased| erased.offset).max() else { return Ok(false) };
-        let parked = self.skeleton.parked_owners().find(|p| p.stage == STAGE && p.owner == owner);
-        let Some(first) = parked.map(|parked| parked.first) else { return Ok(false) };
+        let erasures = state
+            .erasures
+            .iter()
+            .filter(|erased| erased.target == Target::Owner);
+        let Some(last) = erasures.map(|erased| erased.offset).max() else {
+            return Ok(false);
+        };
+        let parked = self
+            .skeleton
+            .parked_owners()
+            .find(|p| p.stage == STAGE && p.owner == owner);
+        let Some(first) = parked.map(|parked| parked.first) else {
+            return Ok(false);
+        };
         // The note stands before the erasure, or it does not: reading on from there tells.
         let mut from = last + 1;
         while from < self.skeleton.next {
-            let records =
-                self.log.read(Topic::Memories, self.partition, from, 2_000, BATCH_BYTES_MAX).await?;
+            let records = self
+                .log
+                .read(
+                    Topic::Memories,
+                    self.partition,
+                    from,
+                    2_000,
+                    BATCH_BYTES_MAX,
+                )
+                .await?;
             let Some(end) = records.last() else { break };
             from = end.position.offset + 1;
             let is_note = |record: &Record| {
@@ -506,7 +591,10 @@ impl Writer {
     /// An identity for a record whose header cannot be read: its place.
     fn position_event(&self, record: &Record) -> EventTag {
         let place = record.position.to_string();
-        self.codec.keys().id_key().event(record.key, "position", &place, "")
+        self.codec
+            .keys()
+            .id_key()
+            .event(record.key, "position", &place, "")
     }
 
     async fn unreadable(&mut self, record: &Record) -> Result<InputMeta, StageError> {
@@ -529,22 +617,33 @@ impl Writer {
 
     /// Records of one owner below the positions that no decision answers.
     async fn undecided(&self, owner: OwnerKey) -> Result<Vec<Record>, StageError> {
-        let offsets = self.skeleton.owners.get(&owner).map(|c| c.offsets.clone()).unwrap_or_default();
+        let offsets = self
+            .skeleton
+            .owners
+            .get(&owner)
+            .map(|c| c.offsets.clone())
+            .unwrap_or_default();
         let decided = fold::decisions_at(&*self.log, &self.codec, self.partition, &offsets).await?;
-        let answered: BTreeSet<Position> =
-            decided.iter().map(|decided| decided.decided.cause.position).collect();
+        let answered: BTreeSet<Position> = decided
+            .iter()
+            .map(|decided| decided.decided.cause.position)
+            .collect();
         let mut found = Vec::new();
         for topic in [Topic::Candidates, Topic::Commands] {
             let end = self.positions[&topic];
             let mut from = 1;
             while from < end {
                 let most = 2_000.min((end - from) as usize);
-                let records =
-                    self.log.read(topic, self.partition, from, most, BATCH_BYTES_MAX).await?;
+                let records = self
+                    .log
+                    .read(topic, self.partition, from, most, BATCH_BYTES_MAX)
+                    .await?;
                 let Some(last) = records.last() else { break };
                 from = last.position.offset + 1;
                 found.extend(
-                    records.into_iter().filter(|r| r.key == owner && !answered.contains(&r.position)),
+                    records
+                        .into_iter()
+                        .filter(|r| r.key == owner && !answered.contains(&r.position)),
                 );
             }
         }
@@ -556,7 +655,10 @@ impl Writer {
 fn erased(owner: OwnerKey, decision: &Decision) -> Vec<(OwnerKey, ErasureId, Target)> {
     let mut found = Vec::new();
     for transition in &decision.transitions {
-        if let Transition::Erased { erasure, target, .. } = transition {
+        if let Transition::Erased {
+            erasure, target, ..
+        } = transition
+        {
             found.push((owner, *erasure, target.clone()));
         }
     }

@@ -7,8 +7,8 @@ use anamnesis_domain::digest;
 use anamnesis_domain::evolve::{Recorded, evolve};
 use anamnesis_domain::ids::{Hash, IdKey, MemoryId, OwnerKey};
 use anamnesis_domain::input::{
-    Candidate, CandidateSet, Cause, Command, CommandRecord, Consent, Input, Position, Target, Topic,
-    Verdict,
+    Candidate, CandidateSet, Cause, Command, CommandRecord, Consent, Input, Position, Target,
+    Topic, Verdict,
 };
 use anamnesis_domain::invariants;
 use anamnesis_domain::memory::{Claim, Intent, Kind, Permille, Polarity, Quantity, Role, Source};
@@ -88,15 +88,23 @@ impl World {
             Input::Command(record) => (record.event, record.source_tag),
             Input::Erased { event } => (*event, IDS.source(key(), "erased")),
         };
-        let position =
-            Position { topic: Topic::Candidates, partition: 0, offset: self.inputs };
+        let position = Position {
+            topic: Topic::Candidates,
+            partition: 0,
+            offset: self.inputs,
+        };
         let decided = Decided {
             owner: key(),
             owner_seq: self.state.seq + 1,
             prev_hash: self.state.head,
             writer_epoch: 1,
             key_epoch: 1,
-            cause: Cause { position, event, source_tag: source, origin: position },
+            cause: Cause {
+                position,
+                event,
+                source_tag: source,
+                origin: position,
+            },
             decided_at: day(10_000),
             outcome: decision.outcome.clone(),
             parts: decision
@@ -129,7 +137,11 @@ impl World {
     }
 
     fn recorded(&self, n: u64) -> Recorded {
-        Recorded { offset: n, at: Timestamp::from_millis(n as i64), hash: Hash::of(&n.to_le_bytes()) }
+        Recorded {
+            offset: n,
+            at: Timestamp::from_millis(n as i64),
+            hash: Hash::of(&n.to_le_bytes()),
+        }
     }
 
     /// What the keyring does: to the keys that exist now.
@@ -140,7 +152,8 @@ impl World {
                 Target::Memories(ids) => {
                     let asserts = |part: &Part| {
                         let about = part.memory_id.is_some_and(|id| ids.contains(&id));
-                        about && matches!(part.code.as_str(), "memory_asserted" | "memory_confirmed")
+                        about
+                            && matches!(part.code.as_str(), "memory_asserted" | "memory_confirmed")
                     };
                     if decided.parts.iter().any(asserts) {
                         self.unsourced.insert(n);
@@ -168,8 +181,9 @@ impl World {
             }
             for part in &mut read.parts {
                 let is_clear = part.code == "memories_erased";
-                let is_memory_gone =
-                    part.memory_id.is_some_and(|id| self.destroyed_memories.contains(&id));
+                let is_memory_gone = part
+                    .memory_id
+                    .is_some_and(|id| self.destroyed_memories.contains(&id));
                 if !is_clear && (gone || is_memory_gone) {
                     part.body = PartBody::Unreadable;
                 }
@@ -188,7 +202,9 @@ impl World {
             .map(|entry| {
                 let standing = &entry.standing;
                 let days = |at: Timestamp| at.millis() / DAY_MS;
-                let to = standing.valid_to.map_or("…".to_owned(), |to| days(to).to_string());
+                let to = standing
+                    .valid_to
+                    .map_or("…".to_owned(), |to| days(to).to_string());
                 format!(
                     "{} {}[{},{})",
                     entry.claim.text.expose(),
@@ -219,7 +235,12 @@ fn claim(spec: &str, source: &str) -> Claim {
     let (said, valid) = when.split_once('>').unwrap_or((when, when));
     let (name, value) = what.split_once('=').unwrap();
     let (kind, attribute, key_value, quantity) = match name {
-        "dose" => (Kind::Medication, "medication", "warfarin", value.strip_suffix("mg")),
+        "dose" => (
+            Kind::Medication,
+            "medication",
+            "warfarin",
+            value.strip_suffix("mg"),
+        ),
         "allergy" => (Kind::Allergy, "allergy", value, None),
         "smoking" => (Kind::Fact, "smoking_status", value, None),
         "likes" => (Kind::Preference, "preference", value, None),
@@ -229,12 +250,20 @@ fn claim(spec: &str, source: &str) -> Claim {
     Claim {
         subject: Subject::Self_,
         kind,
-        text: spec.trim_start_matches(['~', '^']).split('@').next().unwrap().into(),
+        text: spec
+            .trim_start_matches(['~', '^'])
+            .split('@')
+            .next()
+            .unwrap()
+            .into(),
         attribute: Some(attribute.to_owned()),
         value: Some(key_value.to_owned()),
         quantity: quantity
             .and_then(|n| n.parse::<i64>().ok())
-            .map(|n| Quantity { micros: n * 1_000_000, unit: "mg".to_owned() }),
+            .map(|n| Quantity {
+                micros: n * 1_000_000,
+                unit: "mg".to_owned(),
+            }),
         schedule: None,
         polarity,
         intent,
@@ -276,7 +305,11 @@ fn said(spec: &str, source: &str) -> Input {
         source_tag: claim.source.source_tag,
         content: Hash::of(spec.as_bytes()),
         at: claim.source.at,
-        candidates: vec![Candidate { ordinal: 0, claim, stability: Permille::ONE }],
+        candidates: vec![Candidate {
+            ordinal: 0,
+            claim,
+            stability: Permille::ONE,
+        }],
         rejects: Vec::new(),
         extractor: "test".to_owned(),
         prompt_version: None,
@@ -291,23 +324,39 @@ fn check(specs: &str, believed: &str) {
         world.input(&said(spec, "chat"));
     }
     assert_eq!(world.believed(), believed, "{specs}");
-    assert_eq!(world.replay(), world.state, "a replay ends in the same state");
+    assert_eq!(
+        world.replay(),
+        world.state,
+        "a replay ends in the same state"
+    );
 }
 
 #[test]
 fn a_changed_value_supersedes() {
-    check("dose=5mg@1 dose=10mg@4", "dose=10mg active[4,…); dose=5mg superseded[1,4)");
-    check("smoking=yes@1 smoking=former@4", "smoking=former active[4,…); smoking=yes superseded[1,4)");
+    check(
+        "dose=5mg@1 dose=10mg@4",
+        "dose=10mg active[4,…); dose=5mg superseded[1,4)",
+    );
+    check(
+        "smoking=yes@1 smoking=former@4",
+        "smoking=former active[4,…); smoking=yes superseded[1,4)",
+    );
 }
 
 #[test]
 fn many_values_stand_side_by_side() {
-    check("allergy=peanut@1 allergy=mango@2", "allergy=mango active[2,…); allergy=peanut active[1,…)");
+    check(
+        "allergy=peanut@1 allergy=mango@2",
+        "allergy=mango active[2,…); allergy=peanut active[1,…)",
+    );
 }
 
 #[test]
 fn a_repeat_confirms() {
-    check("allergy=peanut@1 allergy=peanut@9", "allergy=peanut active[1,…)");
+    check(
+        "allergy=peanut@1 allergy=peanut@9",
+        "allergy=peanut active[1,…)",
+    );
 }
 
 #[test]
@@ -336,30 +385,57 @@ fn what_was_stopped_can_be_taken_again() {
 
 #[test]
 fn an_older_fact_that_arrives_later_never_supersedes() {
-    check("smoking=no@9 smoking=yes@10>2", "smoking=no active[9,…); smoking=yes superseded[2,9)");
+    check(
+        "smoking=no@9 smoking=yes@10>2",
+        "smoking=no active[9,…); smoking=yes superseded[2,9)",
+    );
 }
 
 #[test]
 fn a_tenfold_dose_waits_and_a_correction_retires_it() {
-    check("dose=5mg@1 dose=50mg@2", "dose=50mg conflicted[2,…); dose=5mg active[1,…)");
-    check("dose=5mg@1 dose=50mg@2 ^dose=5mg@3", "dose=50mg retired[2,…); dose=5mg active[1,…)");
+    check(
+        "dose=5mg@1 dose=50mg@2",
+        "dose=50mg conflicted[2,…); dose=5mg active[1,…)",
+    );
+    check(
+        "dose=5mg@1 dose=50mg@2 ^dose=5mg@3",
+        "dose=50mg retired[2,…); dose=5mg active[1,…)",
+    );
 }
 
 #[test]
 fn the_same_event_again_changes_nothing_and_a_reused_id_is_refused() {
     let mut world = World::new();
-    assert_eq!(world.input(&said("allergy=peanut@1", "chat")), Outcome::Stored);
-    assert_eq!(world.input(&said("allergy=peanut@1", "chat")), Outcome::Duplicate);
+    assert_eq!(
+        world.input(&said("allergy=peanut@1", "chat")),
+        Outcome::Stored
+    );
+    assert_eq!(
+        world.input(&said("allergy=peanut@1", "chat")),
+        Outcome::Duplicate
+    );
     let mut other = said("allergy=peanut@1", "chat");
-    let Input::Candidates(set) = &mut other else { unreachable!() };
+    let Input::Candidates(set) = &mut other else {
+        unreachable!()
+    };
     set.content = Hash::of(b"something else");
-    assert_eq!(world.input(&other), Outcome::Rejected("id_reused".to_owned()));
+    assert_eq!(
+        world.input(&other),
+        Outcome::Rejected("id_reused".to_owned())
+    );
 }
 
 #[test]
 fn nothing_is_stored_without_consent() {
     let mut world = World::new();
-    world.command("w", "consent", Command::Withdraw { kinds: None, from: day(0) });
+    world.command(
+        "w",
+        "consent",
+        Command::Withdraw {
+            kinds: None,
+            from: day(0),
+        },
+    );
     let outcome = world.input(&said("allergy=peanut@1", "chat"));
     assert_eq!(outcome, Outcome::Rejected("consent".to_owned()));
     assert_eq!(world.believed(), "");
@@ -378,14 +454,23 @@ fn a_person_decides_a_conflict_once() {
         expected_version: Some(version),
         reason: "".into(),
     };
-    assert_eq!(world.command("r1", "api", review(Verdict::TakeNew)), Outcome::Stored);
-    assert_eq!(world.believed(), "dose=50mg active[2,…); dose=5mg superseded[1,2)");
+    assert_eq!(
+        world.command("r1", "api", review(Verdict::TakeNew)),
+        Outcome::Stored
+    );
+    assert_eq!(
+        world.believed(),
+        "dose=50mg active[2,…); dose=5mg superseded[1,2)"
+    );
     let second = world.command("r2", "api", review(Verdict::KeepOld));
     assert_eq!(second, Outcome::Rejected("version".to_owned()));
     // Erasing the decision opens the conflict again.
     let event = IDS.event(key(), "api", "r1", "");
     erase(&mut world, "x1", Target::Message(event));
-    assert_eq!(world.believed(), "dose=50mg conflicted[2,…); dose=5mg active[1,…)");
+    assert_eq!(
+        world.believed(),
+        "dose=50mg conflicted[2,…); dose=5mg active[1,…)"
+    );
     assert_eq!(world.replay(), world.state);
 }
 
@@ -397,10 +482,16 @@ fn an_erased_message_takes_back_what_it_superseded() {
     }
     let event = IDS.event(key(), "chat", "dose=10mg@4", "");
     erase(&mut world, "x1", Target::Message(event));
-    assert_eq!(world.believed(), "allergy=mango active[2,…); dose=5mg active[1,…)");
+    assert_eq!(
+        world.believed(),
+        "allergy=mango active[2,…); dose=5mg active[1,…)"
+    );
     assert_eq!(world.replay(), world.state);
     // What was erased does not come back with a repeat.
-    assert_eq!(world.input(&said("dose=10mg@4", "chat")), Outcome::Rejected("erased".to_owned()));
+    assert_eq!(
+        world.input(&said("dose=10mg@4", "chat")),
+        Outcome::Rejected("erased".to_owned())
+    );
 }
 
 #[test]
@@ -409,7 +500,10 @@ fn an_erased_owner_leaves_a_skeleton() {
     world.input(&said("allergy=mango@2", "chat"));
     erase(&mut world, "x1", Target::Owner);
     assert_eq!(world.believed(), "");
-    assert_eq!((world.state.closed_through, world.state.erased.len()), (1, 1));
+    assert_eq!(
+        (world.state.closed_through, world.state.erased.len()),
+        (1, 1)
+    );
     assert_eq!(world.replay(), world.state);
 }
 
@@ -427,7 +521,11 @@ fn erasing_one_memory_takes_its_confirmations() {
 
 fn erase(world: &mut World, id: &str, target: Target) {
     let erasure = IDS.erasure(IDS.event(key(), "api", id, ""));
-    let command = Command::Erase { erasure, target, reason: "".into() };
+    let command = Command::Erase {
+        erasure,
+        target,
+        reason: "".into(),
+    };
     assert_eq!(world.command(id, "api", command), Outcome::Stored, "{id}");
 }
 

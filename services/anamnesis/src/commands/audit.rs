@@ -91,8 +91,13 @@ pub fn state_text(owner: &Owner, state: &StateAsOf) -> String {
 /// One memory in a line.
 pub fn memory_line(memory: &Memory) -> String {
     let standing = &memory.standing;
-    let to = standing.valid_to.map_or("…".to_owned(), |to| to.to_string());
-    let dispute = standing.conflict_with.map(|with| format!(" disputed by {with}")).unwrap_or_default();
+    let to = standing
+        .valid_to
+        .map_or("…".to_owned(), |to| to.to_string());
+    let dispute = standing
+        .conflict_with
+        .map(|with| format!(" disputed by {with}"))
+        .unwrap_or_default();
     format!(
         "{} [{} {} {}] {} .. {}: {}{dispute}",
         memory.id,
@@ -106,9 +111,15 @@ pub fn memory_line(memory: &Memory) -> String {
 }
 
 async fn show_explanation(node: &Node, args: &AuditExplainArgs) -> Result<Exit, Failure> {
-    let only = args.owner.as_ref().map(|owner| node.codec.keys().id_key().owner(owner));
+    let only = args
+        .owner
+        .as_ref()
+        .map(|owner| node.codec.keys().id_key().owner(owner));
     let Some(explanation) = explain(&*node.log, &node.codec, args.memory, only).await? else {
-        return Err(Failure::does_not_hold(format!("no decision names {}", args.memory)));
+        return Err(Failure::does_not_hold(format!(
+            "no decision names {}",
+            args.memory
+        )));
     };
     if args.json {
         print_json(&explanation)?;
@@ -145,7 +156,9 @@ pub fn explanation_text(explanation: &Explanation) -> String {
     }
     for happened in &explanation.history {
         let standing = happened.standing.as_ref().map(|standing| {
-            let to = standing.valid_to.map_or("…".to_owned(), |to| to.to_string());
+            let to = standing
+                .valid_to
+                .map_or("…".to_owned(), |to| to.to_string());
             format!(" -> {} {} .. {to}", standing.status, standing.valid_from)
         });
         let rules = if happened.rules.is_empty() {
@@ -166,16 +179,26 @@ pub fn explanation_text(explanation: &Explanation) -> String {
 }
 
 async fn show_verified(node: &Node, args: &AuditOwnerArgs) -> Result<Exit, Failure> {
-    let only = args.owner.as_ref().map(|owner| node.codec.keys().id_key().owner(owner));
+    let only = args
+        .owner
+        .as_ref()
+        .map(|owner| node.codec.keys().id_key().owner(owner));
     let verified = verify(&*node.log, &node.codec, only, Some(node.redecide())).await?;
     if args.json {
         print_json(&verified)?;
     } else {
         print!("{}", verified_text(&verified));
         let digests = digests(&*node.log, &node.codec).await?;
-        println!("digests over {} owners\n  exact   {}\n  content {}", digests.owners, digests.exact, digests.content);
+        println!(
+            "digests over {} owners\n  exact   {}\n  content {}",
+            digests.owners, digests.exact, digests.content
+        );
     }
-    Ok(if verified.is_good() { Exit::Fine } else { Exit::DoesNotHold })
+    Ok(if verified.is_good() {
+        Exit::Fine
+    } else {
+        Exit::DoesNotHold
+    })
 }
 
 /// A verification as a person reads it.
@@ -202,8 +225,13 @@ pub fn verified_text(verified: &Verified) -> String {
 }
 
 async fn show_diff(node: &Node, args: &AuditOwnerArgs) -> Result<Exit, Failure> {
-    let mut found =
-        diff(&*node.log, &node.codec, &node.stores.projections(), node.embed.identity()).await?;
+    let mut found = diff(
+        &*node.log,
+        &node.codec,
+        &node.stores.projections(),
+        node.embed.identity(),
+    )
+    .await?;
     if let Some(owner) = &args.owner {
         let key = node.codec.keys().id_key().owner(owner);
         found.drift.retain(|drift| drift.owner == key);
@@ -213,18 +241,31 @@ async fn show_diff(node: &Node, args: &AuditOwnerArgs) -> Result<Exit, Failure> 
     } else {
         print!("{}", diff_text(&found));
     }
-    Ok(if found.is_clean() { Exit::Fine } else { Exit::DoesNotHold })
+    Ok(if found.is_clean() {
+        Exit::Fine
+    } else {
+        Exit::DoesNotHold
+    })
 }
 
 /// A comparison as a person reads it.
 pub fn diff_text(found: &Diff) -> String {
-    let rows: Vec<String> = found.rows.iter().map(|(store, rows)| format!("{store} {rows}")).collect();
+    let rows: Vec<String> = found
+        .rows
+        .iter()
+        .map(|(store, rows)| format!("{store} {rows}"))
+        .collect();
     let mut text = format!("{} owners; rows: {}\n", found.owners, rows.join(", "));
     for (store, records) in &found.behind {
-        text.push_str(&format!("{store} is {records} records behind the log; start serve, or rebuild it\n"));
+        text.push_str(&format!(
+            "{store} is {records} records behind the log; start serve, or rebuild it\n"
+        ));
     }
     for drift in found.drift.iter().take(SHOWN) {
-        text.push_str(&format!("{} {} {} {}\n", drift.store, drift.what, drift.owner, drift.row));
+        text.push_str(&format!(
+            "{} {} {} {}\n",
+            drift.store, drift.what, drift.owner, drift.row
+        ));
     }
     if found.drift.len() > SHOWN {
         text.push_str(&format!("… {} rows differ in all\n", found.drift.len()));
@@ -242,7 +283,11 @@ async fn show_balance(node: &Node, args: &AuditBalanceArgs) -> Result<Exit, Fail
     } else {
         print!("{}", balance_text(&counted));
     }
-    Ok(if counted.is_exact() { Exit::Fine } else { Exit::DoesNotHold })
+    Ok(if counted.is_exact() {
+        Exit::Fine
+    } else {
+        Exit::DoesNotHold
+    })
 }
 
 /// A balance as a person reads it.
@@ -259,6 +304,10 @@ pub fn balance_text(counted: &Balance) -> String {
         "lost {}, duplicates {}, foreign {}\n",
         counted.lost, counted.answered_twice, counted.foreign
     ));
-    text.push_str(if counted.is_exact() { "the balance is exact\n" } else { "NOT BALANCED\n" });
+    text.push_str(if counted.is_exact() {
+        "the balance is exact\n"
+    } else {
+        "NOT BALANCED\n"
+    });
     text
 }

@@ -44,10 +44,16 @@ pub async fn run() -> Result<Exit, Failure> {
     let started = Instant::now();
     let scratch = tempfile::tempdir()
         .map_err(|error| Failure::unreachable(format!("cannot make a folder: {error}")))?;
-    let mut config = Config { tenant: "hospital-7".to_owned(), ..Config::default() };
+    let mut config = Config {
+        tenant: "hospital-7".to_owned(),
+        ..Config::default()
+    };
     config.data_dir = scratch.path().join("data");
     let clock = Arc::new(ManualClock::new(at("2025-03-01T08:00:00+08:00")?));
-    let demo = Demo { node: Node::open_with(config.clone(), clock.clone()).await?, clock };
+    let demo = Demo {
+        node: Node::open_with(config.clone(), clock.clone()).await?,
+        clock,
+    };
 
     demo.tell().await?;
     demo.ask().await?;
@@ -57,7 +63,11 @@ pub async fn run() -> Result<Exit, Failure> {
     let Demo { node, .. } = demo;
     drop(node);
     kill_and_recover(scratch.path()).await?;
-    println!("\n(done in {:.1} s; everything was in {} and is gone now)", started.elapsed().as_secs_f64(), scratch.path().display());
+    println!(
+        "\n(done in {:.1} s; everything was in {} and is gone now)",
+        started.elapsed().as_secs_f64(),
+        scratch.path().display()
+    );
     Ok(Exit::Fine)
 }
 
@@ -90,11 +100,18 @@ impl Demo {
         grant(&self.node, &mut self.node.flow(), &owners).await?;
         println!("granted by {PATIENT} and {OTHER}");
         let caller = Caller::local("hospital-7");
-        for (number, line) in STORY.lines().filter(|line| !line.starts_with('#')).enumerate() {
+        for (number, line) in STORY
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .enumerate()
+        {
             let mut fields = line.split('\t');
             let (Some(when), Some(who), Some(text)) = (fields.next(), fields.next(), fields.next())
             else {
-                return Err(Failure::wrong_use(format!("line {} of the story", number + 1)));
+                return Err(Failure::wrong_use(format!(
+                    "line {} of the story",
+                    number + 1
+                )));
             };
             let (said_at, zone_minutes) =
                 Timestamp::parse_with_zone(when).map_err(Failure::wrong_use)?;
@@ -146,8 +163,9 @@ impl Demo {
             known_at: known_at.map(str::to_owned),
             ..RecallRequest::default()
         };
-        let (owner, ask) =
-            request.validate(self.clock.now()).map_err(|problem| Failure::wrong_use(problem.detail))?;
+        let (owner, ask) = request
+            .validate(self.clock.now())
+            .map_err(|problem| Failure::wrong_use(problem.detail))?;
         let (recall, receipts) = self.node.recall();
         let stop = CancellationToken::new();
         let writer = tokio::spawn(receipts.run(stop.clone()));
@@ -157,7 +175,12 @@ impl Demo {
         answer.map_err(|error| Failure::unreachable(error.to_string()))
     }
 
-    async fn show(&self, query: &str, as_of: Option<&str>, known_at: Option<&str>) -> Result<(), Failure> {
+    async fn show(
+        &self,
+        query: &str,
+        as_of: Option<&str>,
+        known_at: Option<&str>,
+    ) -> Result<(), Failure> {
         let clocks = match (as_of, known_at) {
             (None, None) => String::new(),
             (Some(valid), None) => format!("   [as of {valid}]"),
@@ -171,7 +194,9 @@ impl Demo {
         }
         for recalled in answer.memories.iter().take(3) {
             let record = &recalled.record;
-            let until = record.valid_to.map_or(String::new(), |to| format!(" until {to}"));
+            let until = record
+                .valid_to
+                .map_or(String::new(), |to| format!(" until {to}"));
             println!(
                 "    {:.2} [{} {} {}] since {}{until}: {}",
                 recalled.score.final_score,
@@ -191,12 +216,19 @@ impl Demo {
         self.show("我能吃花生酱吗？", None, None).await?;
         self.show("Am I allergic to peanuts?", None, None).await?;
         self.show("我爸有什么病？", None, None).await?;
-        self.show("What dose of warfarin do I take?", None, None).await?;
+        self.show("What dose of warfarin do I take?", None, None)
+            .await?;
         self.show("早上可以给我打电话吗？", None, None).await?;
         self.show("What is my favourite opera?", None, None).await?;
         heading("the same questions as of last year, and as known then");
-        self.show("我对花生过敏吗？", Some("2025-12-01T00:00:00+08:00"), None).await?;
-        self.show("What dose of warfarin do I take?", Some("2025-08-01T00:00:00+08:00"), None).await?;
+        self.show("我对花生过敏吗？", Some("2025-12-01T00:00:00+08:00"), None)
+            .await?;
+        self.show(
+            "What dose of warfarin do I take?",
+            Some("2025-08-01T00:00:00+08:00"),
+            None,
+        )
+        .await?;
         self.show(
             "What dose of warfarin do I take?",
             None,
@@ -222,8 +254,13 @@ impl Demo {
         let node = &self.node;
         let verified = verify(&*node.log, &node.codec, None, Some(node.redecide())).await?;
         print!("{}", verified_text(&verified));
-        let found =
-            diff(&*node.log, &node.codec, &node.stores.projections(), node.embed.identity()).await?;
+        let found = diff(
+            &*node.log,
+            &node.codec,
+            &node.stores.projections(),
+            node.embed.identity(),
+        )
+        .await?;
         print!("{}", diff_text(&found));
         let counted = balance(&*node.log, &node.codec).await?;
         print!("{}", balance_text(&counted));
@@ -248,14 +285,19 @@ impl Demo {
         let stores = config.data_dir.join("stores");
         std::fs::remove_dir_all(&stores)
             .map_err(|error| Failure::unreachable(format!("cannot delete the stores: {error}")))?;
-        let demo = Self { node: Node::open_with(config, clock.clone()).await?, clock };
+        let demo = Self {
+            node: Node::open_with(config, clock.clone()).await?,
+            clock,
+        };
         demo.node.settle().await?;
         let digests_after = demo.digests().await?;
         let after = demo.recall(question, None, None).await?.settled();
         println!("exact digest   {}", digests_after.exact);
         println!("content digest {}", digests_after.content);
         if digests_before != digests_after || before != after {
-            return Err(Failure::does_not_hold("the rebuilt stores answer otherwise"));
+            return Err(Failure::does_not_hold(
+                "the rebuilt stores answer otherwise",
+            ));
         }
         println!("both digests and the answer's bytes are the same");
         demo.check().await?;
@@ -267,11 +309,21 @@ impl Demo {
         let others_before = self.owner_digest(PATIENT).await?;
         let owner = self.owner(OTHER)?;
         let caller = Caller::local("hospital-7");
-        let order = Order { caller: &caller, owner: &owner, key: None };
-        let targets = Targets { all: Some(true), ..Targets::default() };
+        let order = Order {
+            caller: &caller,
+            owner: &owner,
+            key: None,
+        };
+        let targets = Targets {
+            all: Some(true),
+            ..Targets::default()
+        };
         let reason = Text::new("the patient asked");
-        let ordered =
-            self.node.intake().forget(&order, &targets, ForgetMode::Erase, &reason).await?;
+        let ordered = self
+            .node
+            .intake()
+            .forget(&order, &targets, ForgetMode::Erase, &reason)
+            .await?;
         self.node.settle().await?;
         let words = ["kumquat", "金橘"];
         let found = files_holding(&self.node.config.data_dir, &words)?;
@@ -281,9 +333,14 @@ impl Demo {
             words.join("\", \"")
         );
         let others_after = self.owner_digest(PATIENT).await?;
-        println!("the other patient's digest is unchanged: {}", others_before == others_after);
+        println!(
+            "the other patient's digest is unchanged: {}",
+            others_before == others_after
+        );
         if found > 0 || others_before != others_after {
-            return Err(Failure::does_not_hold("the erasure did not come out as it must"));
+            return Err(Failure::does_not_hold(
+                "the erasure did not come out as it must",
+            ));
         }
         self.check().await
     }
@@ -315,7 +372,11 @@ fn files_holding(dir: &Path, words: &[&str]) -> Result<usize, Failure> {
             continue;
         }
         let bytes = std::fs::read(&path).map_err(failed)?;
-        let holds = |word: &&str| bytes.windows(word.len()).any(|part| part == word.as_bytes());
+        let holds = |word: &&str| {
+            bytes
+                .windows(word.len())
+                .any(|part| part == word.as_bytes())
+        };
         found += usize::from(words.iter().any(|word| holds(&word)));
     }
     Ok(found)
@@ -345,7 +406,10 @@ async fn kill_and_recover(scratch: &Path) -> Result<(), Failure> {
         let how = killed.map_or_else(|error| error.to_string(), |status| status.to_string());
         println!("import {} after {delay_ms} ms: {how}", attempt + 1);
     }
-    let mut config = Config { tenant: "hospital-7".to_owned(), ..Config::default() };
+    let mut config = Config {
+        tenant: "hospital-7".to_owned(),
+        ..Config::default()
+    };
     config.data_dir = data;
     let clock: Arc<dyn Clock> = Arc::new(anamnesis_pipeline::clock::SystemClock);
     let node = Node::open_with(config, clock).await?;
@@ -357,10 +421,15 @@ async fn kill_and_recover(scratch: &Path) -> Result<(), Failure> {
     crate::commands::import::import(&node, &arguments).await?;
     let second = digests(&*node.log, &node.codec).await?;
     print!("{}", balance_text(&balance(&*node.log, &node.codec).await?));
-    println!("a further import changes nothing: {}", first.content == second.content);
+    println!(
+        "a further import changes nothing: {}",
+        first.content == second.content
+    );
     let counted = balance(&*node.log, &node.codec).await?;
     if !counted.is_exact() || first.content != second.content {
-        return Err(Failure::does_not_hold("the balance is not exact after the kills"));
+        return Err(Failure::does_not_hold(
+            "the balance is not exact after the kills",
+        ));
     }
     Ok(())
 }

@@ -41,7 +41,11 @@ pub async fn run(config: Config, args: EvalArgs) -> Result<Exit, Failure> {
         })?;
     }
     let leaks = figures.metrics.get("owner_leak").copied().unwrap_or(0.0);
-    Ok(if leaks == 0.0 { Exit::Fine } else { Exit::DoesNotHold })
+    Ok(if leaks == 0.0 {
+        Exit::Fine
+    } else {
+        Exit::DoesNotHold
+    })
 }
 
 /// Cores and processor, so that figures can be compared.
@@ -54,4 +58,3 @@ fn machine() -> String {
         .map_or("unknown processor", |(_, name)| name.trim());
     format!("{cores} cores, {model}")
 }
-

@@ -19,7 +19,9 @@ pub async fn run(config: Config, args: ExportArgs) -> Result<Exit, Failure> {
     let key = node.codec.keys().id_key().owner(&args.owner);
     let (state, offset, _) = replay_owner(&*node.log, &node.codec, key, Known::Latest).await?;
     if state.seq == 0 {
-        return Err(Failure::does_not_hold("nothing is remembered of this owner"));
+        return Err(Failure::does_not_hold(
+            "nothing is remembered of this owner",
+        ));
     }
     let mut history = History::new(key);
     let skeleton = anamnesis_audit::replay::read_partition(
@@ -51,6 +53,9 @@ pub async fn run(config: Config, args: ExportArgs) -> Result<Exit, Failure> {
         "versions": versions,
         "decisions": rows.decisions,
     });
-    println!("{}", serde_json::to_string_pretty(&document).map_err(Failure::wrong_use)?);
+    println!(
+        "{}",
+        serde_json::to_string_pretty(&document).map_err(Failure::wrong_use)?
+    );
     Ok(Exit::Fine)
 }

@@ -17,7 +17,11 @@ pub async fn run(config: Config, args: ForgetArgs) -> Result<Exit, Failure> {
     node.settle().await?;
     let intake = node.intake();
     let caller = Caller::local(&node.config.tenant);
-    let order = Order { caller: &caller, owner: &args.owner, key: None };
+    let order = Order {
+        caller: &caller,
+        owner: &args.owner,
+        key: None,
+    };
     let (source, message) = match (&args.target.source, &args.target.event) {
         (Some(source), Some(event)) => (Some(source.clone()), Some(event.clone())),
         (source, _) => (source.clone(), None),
@@ -32,13 +36,23 @@ pub async fn run(config: Config, args: ForgetArgs) -> Result<Exit, Failure> {
         ForgetMode::Restrict => Mode::Restrict,
         ForgetMode::Erase => Mode::Erase,
     };
-    let ordered = intake.forget(&order, &targets, mode, &Text::new(args.reason.as_str())).await?;
+    let ordered = intake
+        .forget(&order, &targets, mode, &Text::new(args.reason.as_str()))
+        .await?;
     node.settle().await?;
-    let decided = node.stores.records.decision(ordered.scope, ordered.event).await?;
+    let decided = node
+        .stores
+        .records
+        .decision(ordered.scope, ordered.event)
+        .await?;
     let outcome = decided.map_or("not decided yet".to_owned(), |row| row.outcome);
     match ordered.erasure {
         Some(erasure) => println!("{outcome}: {erasure}, keys destroyed, stores rewritten"),
         None => println!("{outcome}"),
     }
-    Ok(if outcome == "stored" { Exit::Fine } else { Exit::DoesNotHold })
+    Ok(if outcome == "stored" {
+        Exit::Fine
+    } else {
+        Exit::DoesNotHold
+    })
 }

@@ -19,7 +19,10 @@ pub async fn run(config: Config, args: HealthCheckArgs) -> Result<Exit, Failure>
     let now = node.clock.now();
     let records = &node.stores.records;
     let capacity = node.config.forget.capacity_per_owner as usize;
-    let only = args.owner.as_ref().map(|owner| node.codec.keys().id_key().owner(owner));
+    let only = args
+        .owner
+        .as_ref()
+        .map(|owner| node.codec.keys().id_key().owner(owner));
     let (mut expired, mut conflicted, mut waiting, mut over) = (0, 0, 0, 0);
     for key in records.owners().await? {
         if only.is_some_and(|only| only != key) {
@@ -39,7 +42,9 @@ pub async fn run(config: Config, args: HealthCheckArgs) -> Result<Exit, Failure>
         let mut memories = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
-            let page = records.list(&filter, Order::Recorded, 500, cursor.as_deref()).await?;
+            let page = records
+                .list(&filter, Order::Recorded, 500, cursor.as_deref())
+                .await?;
             memories.extend(page.versions.into_iter().map(|version| version.memory));
             cursor = page.cursor;
             if cursor.is_none() {
@@ -70,7 +75,10 @@ pub async fn run(config: Config, args: HealthCheckArgs) -> Result<Exit, Failure>
     if args.apply {
         let look = node.forgetter().look().await?;
         node.settle().await?;
-        println!("archived {}, {} keys expired", look.archived, look.keys_expired);
+        println!(
+            "archived {}, {} keys expired",
+            look.archived, look.keys_expired
+        );
     }
     Ok(Exit::Fine)
 }

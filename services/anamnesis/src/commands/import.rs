@@ -45,9 +45,15 @@ pub async fn run(mut config: Config, args: ImportArgs) -> Result<Exit, Failure> 
         report.accepted as f64 / report.seconds.max(1e-9),
     );
     if report.quarantined > 0 {
-        println!("quarantined messages wait 72 h for consent; import --consent writes a grant first");
+        println!(
+            "quarantined messages wait 72 h for consent; import --consent writes a grant first"
+        );
     }
-    Ok(if report.rejected == 0 { Exit::Fine } else { Exit::DoesNotHold })
+    Ok(if report.rejected == 0 {
+        Exit::Fine
+    } else {
+        Exit::DoesNotHold
+    })
 }
 
 #[derive(Default)]
@@ -94,15 +100,21 @@ pub async fn import(node: &Node, args: &ImportArgs) -> Result<Report, Failure> {
 
 fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    let failed =
-        |error: std::io::Error| Failure::wrong_use(format!("cannot read {}: {error}", file.display()));
+    let failed = |error: std::io::Error| {
+        Failure::wrong_use(format!("cannot read {}: {error}", file.display()))
+    };
     if file.as_os_str() == "-" {
-        std::io::stdin().lock().read_to_end(&mut bytes).map_err(failed)?;
+        std::io::stdin()
+            .lock()
+            .read_to_end(&mut bytes)
+            .map_err(failed)?;
         return Ok(bytes);
     }
     let raw = std::fs::read(file).map_err(failed)?;
     if file.extension().is_some_and(|extension| extension == "gz") {
-        flate2::read::MultiGzDecoder::new(raw.as_slice()).read_to_end(&mut bytes).map_err(failed)?;
+        flate2::read::MultiGzDecoder::new(raw.as_slice())
+            .read_to_end(&mut bytes)
+            .map_err(failed)?;
         return Ok(bytes);
     }
     Ok(raw)
@@ -115,7 +127,10 @@ fn messages_of(
     bytes: &[u8],
     report: &mut Report,
 ) -> Vec<Message> {
-    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or("stdin");
+    let name = file
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or("stdin");
     let name = name.split('.').next().unwrap_or(name);
     let mut options = Options::new(&node.config.tenant, name, node.clock.now());
     options.zone_minutes = node.config.zone.minutes();
@@ -130,12 +145,16 @@ fn messages_of(
         let read = value.and_then(|value| import::detect_and_read(&value, &options));
         match read {
             Ok(list) => messages.extend(
-                list.into_iter().filter(|m| args.owner.as_ref().is_none_or(|only| *only == m.owner)),
+                list.into_iter()
+                    .filter(|m| args.owner.as_ref().is_none_or(|only| *only == m.owner)),
             ),
             Err(rejected) => {
                 report.rejected += 1;
                 if report.rejected <= SHOWN {
-                    let field = rejected.field.map(|field| format!(" ({field})")).unwrap_or_default();
+                    let field = rejected
+                        .field
+                        .map(|field| format!(" ({field})"))
+                        .unwrap_or_default();
                     eprintln!(
                         "{}:{line}: {}{field}: {}",
                         file.display(),
@@ -154,7 +173,11 @@ async fn accept(node: &Node, messages: Vec<Message>, report: &mut Report) -> Res
     let caller = Caller::local(&node.config.tenant);
     let answer = intake.accept(&caller, messages).await?;
     report.accepted += answer.accepted.len();
-    report.quarantined += answer.accepted.iter().filter(|accepted| accepted.quarantined).count();
+    report.quarantined += answer
+        .accepted
+        .iter()
+        .filter(|accepted| accepted.quarantined)
+        .count();
     report.rejected += answer.rejected.len();
     Ok(())
 }
@@ -179,7 +202,11 @@ pub async fn grant(node: &Node, flow: &mut Flow, owners: &[Owner]) -> Result<(),
     let intake = node.intake();
     let caller = Caller::local(&node.config.tenant);
     for owner in owners {
-        let order = Order { caller: &caller, owner, key: Some(GRANT_KEY) };
+        let order = Order {
+            caller: &caller,
+            owner,
+            key: Some(GRANT_KEY),
+        };
         intake.consent(&order, &everything()).await?;
     }
     if !owners.is_empty() {
@@ -213,4 +240,3 @@ pub fn arguments(files: Vec<PathBuf>) -> ImportArgs {
         owner: None,
     }
 }
-

@@ -40,13 +40,22 @@ pub async fn retry(config: Config, args: ParkedArgs) -> Result<Exit, Failure> {
     let before = find(&node, &args).await?.len();
     node.settle().await?;
     let after = find(&node, &args).await?.len();
-    println!("{} released, {after} still parked", before.saturating_sub(after));
-    Ok(if after == 0 { Exit::Fine } else { Exit::DoesNotHold })
+    println!(
+        "{} released, {after} still parked",
+        before.saturating_sub(after)
+    );
+    Ok(if after == 0 {
+        Exit::Fine
+    } else {
+        Exit::DoesNotHold
+    })
 }
 
 async fn find(node: &Node, args: &ParkedArgs) -> Result<Vec<Parked>, Failure> {
-    let only: Option<OwnerKey> =
-        args.owner.as_ref().map(|owner| node.codec.keys().id_key().owner(owner));
+    let only: Option<OwnerKey> = args
+        .owner
+        .as_ref()
+        .map(|owner| node.codec.keys().id_key().owner(owner));
     let mut found = Vec::new();
     for partition in 0..node.log.partitions() {
         let mut skeleton = Skeleton::default();
@@ -68,8 +77,10 @@ async fn read_extractor(
     let end = node.log.end(Topic::Candidates, partition).await?;
     let mut from = 1;
     while from < end {
-        let records =
-            node.log.read(Topic::Candidates, partition, from, 2_000, BATCH_BYTES_MAX).await?;
+        let records = node
+            .log
+            .read(Topic::Candidates, partition, from, 2_000, BATCH_BYTES_MAX)
+            .await?;
         let Some(last) = records.last() else { break };
         from = last.position.offset + 1;
         for record in &records {

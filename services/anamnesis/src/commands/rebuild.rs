@@ -40,8 +40,13 @@ pub async fn run(config: Config, args: RebuildArgs) -> Result<Exit, Failure> {
 pub async fn rebuild(node: &Node, store: Store) -> Result<(), Failure> {
     let fresh = node.projection(store);
     fill(node, &fresh).await?;
-    let found =
-        diff(&*node.log, &node.codec, std::slice::from_ref(&fresh), node.embed.identity()).await?;
+    let found = diff(
+        &*node.log,
+        &node.codec,
+        std::slice::from_ref(&fresh),
+        node.embed.identity(),
+    )
+    .await?;
     if !found.is_clean() {
         return Err(Failure::does_not_hold(format!(
             "{store}: the new generation does not equal the fold; the old one stays in use\n{}",

@@ -106,9 +106,10 @@ async fn first_stop(tasks: &mut JoinSet<(String, Result<(), StageError>)>) -> Fa
 /// SIGINT or SIGTERM.
 async fn signal() {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) else {
         tracing::error!("signals cannot be received; the process can only be killed");
         return std::future::pending().await;
     };

@@ -30,8 +30,9 @@ pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Failure> {
         .map_err(|error| Failure::wrong_use(format!("cannot read {}: {error}", path.display())))?;
     let mut rows = Vec::new();
     for (number, line) in std::io::BufReader::new(file).lines().enumerate() {
-        let line = line
-            .map_err(|error| Failure::wrong_use(format!("cannot read {}: {error}", path.display())))?;
+        let line = line.map_err(|error| {
+            Failure::wrong_use(format!("cannot read {}: {error}", path.display()))
+        })?;
         if line.trim().is_empty() {
             continue;
         }

@@ -70,14 +70,25 @@ struct Sets {
 pub async fn measure(config: &Config, args: &EvalArgs) -> Result<Figures, Failure> {
     let folder = args.data.join("synthea-timelines");
     let sets = read(&folder, args.limit)?;
-    let mut figures = Figures { n: sets.sets.len() + sets.points.len(), ..Figures::default() };
+    let mut figures = Figures {
+        n: sets.sets.len() + sets.points.len(),
+        ..Figures::default()
+    };
     let tracks = [
         ("structured", Track::Structured, Language::Zh),
         ("zh.text", Track::Text, Language::Zh),
         ("en.text", Track::Text, Language::En),
     ];
     for (name, track, language) in tracks {
-        measure_track(config, args, &folder, &sets, (name, track, language), &mut figures).await?;
+        measure_track(
+            config,
+            args,
+            &folder,
+            &sets,
+            (name, track, language),
+            &mut figures,
+        )
+        .await?;
     }
     Ok(figures)
 }
@@ -95,7 +106,8 @@ fn read(folder: &Path, limit: Option<usize>) -> Result<Sets, Failure> {
         sets.events.retain(|event| kept.contains(&event.owner));
         sets.facts.retain(|fact| kept.contains(&fact.owner));
         sets.sets.retain(|question| kept.contains(&question.owner));
-        sets.points.retain(|question| kept.contains(&question.owner));
+        sets.points
+            .retain(|question| kept.contains(&question.owner));
     }
     Ok(sets)
 }
@@ -133,25 +145,49 @@ async fn measure_track(
     let mut put = |key: &str, value: f64| {
         figures.metrics.insert(format!("{name}.{key}"), value);
     };
-    put("asof_exact", told.exact as f64 / sets.sets.len().max(1) as f64);
-    put("asof_exact.now", told.exact_now as f64 / told.now.max(1) as f64);
+    put(
+        "asof_exact",
+        told.exact as f64 / sets.sets.len().max(1) as f64,
+    );
+    put(
+        "asof_exact.now",
+        told.exact_now as f64 / told.now.max(1) as f64,
+    );
     put(
         "asof_exact.past",
         (told.exact - told.exact_now) as f64 / (sets.sets.len() - told.now).max(1) as f64,
     );
     put("asof_f1", told.f1_sum / sets.sets.len().max(1) as f64);
-    put("point_acc", told.points_right as f64 / sets.points.len().max(1) as f64);
-    put("supersede_f1", f1(told.pairs_right, told.pairs_told, told.pairs_expected));
-    put("stale_leak", told.stale as f64 / told.returned.max(1) as f64);
-    put("future_leak", told.future as f64 / told.returned.max(1) as f64);
-    put("coverage", told.covered as f64 / sets.events.len().max(1) as f64);
+    put(
+        "point_acc",
+        told.points_right as f64 / sets.points.len().max(1) as f64,
+    );
+    put(
+        "supersede_f1",
+        f1(told.pairs_right, told.pairs_told, told.pairs_expected),
+    );
+    put(
+        "stale_leak",
+        told.stale as f64 / told.returned.max(1) as f64,
+    );
+    put(
+        "future_leak",
+        told.future as f64 / told.returned.max(1) as f64,
+    );
+    put(
+        "coverage",
+        told.covered as f64 / sets.events.len().max(1) as f64,
+    );
     if structured {
         for key in ["stale_leak", "future_leak", "coverage"] {
             let value = figures.metrics[&format!("structured.{key}")];
             figures.metrics.insert(key.to_owned(), value);
         }
     }
-    let leaked = figures.metrics.entry("owner_leak".to_owned()).or_insert(0.0);
+    let leaked = figures
+        .metrics
+        .entry("owner_leak".to_owned())
+        .or_insert(0.0);
     *leaked += told.foreign as f64;
     Ok(())
 }
@@ -188,7 +224,10 @@ impl<'a> World<'a> {
             node,
             facts_of_events: asserting
                 .map(|event| {
-                    (event.event_id.as_str(), (event.fact_id.as_str(), event.owner.as_str()))
+                    (
+                        event.event_id.as_str(),
+                        (event.fact_id.as_str(), event.owner.as_str()),
+                    )
                 })
                 .collect(),
             codes: sets
@@ -227,7 +266,9 @@ impl<'a> World<'a> {
         let mut memories = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
-            let page = records.list(&filter, Order::Valid, 500, cursor.as_deref()).await?;
+            let page = records
+                .list(&filter, Order::Valid, 500, cursor.as_deref())
+                .await?;
             memories.extend(page.versions.into_iter().map(|version| version.memory));
             cursor = page.cursor;
             if cursor.is_none() {
@@ -237,24 +278,37 @@ impl<'a> World<'a> {
     }
 
     fn fact(&self, memory: &Memory) -> Option<(&'a str, &'a str)> {
-        self.facts_of_events.get(memory.claim.source.event_id.as_str()).copied()
+        self.facts_of_events
+            .get(memory.claim.source.event_id.as_str())
+            .copied()
     }
 
     async fn ask(&self, sets: &Sets, _args: &EvalArgs) -> Result<Told, Failure> {
         let mut told = Told::default();
         for question in &sets.sets {
-            let held =
-                self.memories(&question.owner, Some(vec![question.kind]), Some(question.as_of)).await?;
+            let held = self
+                .memories(
+                    &question.owner,
+                    Some(vec![question.kind]),
+                    Some(question.as_of),
+                )
+                .await?;
             let mut returned: BTreeSet<&str> = BTreeSet::new();
-            for memory in held.iter().filter(|m| m.claim.polarity == Polarity::Positive) {
-                let Some((fact, owner)) = self.fact(memory) else { continue };
+            for memory in held
+                .iter()
+                .filter(|m| m.claim.polarity == Polarity::Positive)
+            {
+                let Some((fact, owner)) = self.fact(memory) else {
+                    continue;
+                };
                 if owner == question.owner {
                     returned.insert(fact);
                 } else {
                     told.foreign += 1;
                 }
             }
-            let has = |set: &BTreeSet<String>| returned.iter().filter(|f| set.contains(**f)).count();
+            let has =
+                |set: &BTreeSet<String>| returned.iter().filter(|f| set.contains(**f)).count();
             let right = has(&question.gold_fact_ids);
             let is_exact =
                 right == returned.len() && returned.len() == question.gold_fact_ids.len();
@@ -277,10 +331,16 @@ impl<'a> World<'a> {
     /// code is asked.
     async fn holds(&self, question: &PointQuestion) -> Result<bool, Failure> {
         let asked = question.fact_ids.iter().chain(&question.same_code_fact_ids);
-        let codes: BTreeSet<&str> =
-            asked.filter_map(|fact| self.codes.get(fact.as_str()).copied()).collect();
-        let held =
-            self.memories(&question.owner, Some(vec![question.kind]), Some(question.as_of)).await?;
+        let codes: BTreeSet<&str> = asked
+            .filter_map(|fact| self.codes.get(fact.as_str()).copied())
+            .collect();
+        let held = self
+            .memories(
+                &question.owner,
+                Some(vec![question.kind]),
+                Some(question.as_of),
+            )
+            .await?;
         Ok(held.iter().any(|memory| {
             memory.claim.polarity == Polarity::Positive
                 && self
@@ -297,7 +357,11 @@ impl<'a> World<'a> {
             .filter_map(|fact| Some((fact.fact_id.as_str(), fact.superseded_by.as_deref()?)))
             .collect();
         told.pairs_expected = expected.len();
-        let owners: BTreeSet<&str> = sets.events.iter().map(|event| event.owner.as_str()).collect();
+        let owners: BTreeSet<&str> = sets
+            .events
+            .iter()
+            .map(|event| event.owner.as_str())
+            .collect();
         let mut covered: BTreeSet<String> = BTreeSet::new();
         for owner in owners {
             let memories = self.memories(owner, None, None).await?;
@@ -307,7 +371,8 @@ impl<'a> World<'a> {
                 covered.insert(memory.claim.source.event_id.clone());
                 let next = memory.standing.superseded_by.and_then(|id| by_id.get(&id));
                 let is_positive = |m: &Memory| m.claim.polarity == Polarity::Positive;
-                let Some(next) = next.filter(|next| is_positive(next) && is_positive(memory)) else {
+                let Some(next) = next.filter(|next| is_positive(next) && is_positive(memory))
+                else {
                     continue;
                 };
                 if let (Some((old, _)), Some((new, _))) = (self.fact(memory), self.fact(next)) {
@@ -316,8 +381,11 @@ impl<'a> World<'a> {
                 }
             }
         }
-        told.covered =
-            sets.events.iter().filter(|event| covered.contains(&event.event_id)).count();
+        told.covered = sets
+            .events
+            .iter()
+            .filter(|event| covered.contains(&event.event_id))
+            .count();
         Ok(())
     }
 }

@@ -61,13 +61,18 @@ impl Attributes {
                     .expect("the attributes table is checked by a test");
             Self {
                 kinds: kinds.into_iter().map(|rule| (rule.kind, rule)).collect(),
-                attributes: attributes.into_iter().map(|rule| (rule.name.clone(), rule)).collect(),
+                attributes: attributes
+                    .into_iter()
+                    .map(|rule| (rule.name.clone(), rule))
+                    .collect(),
             }
         })
     }
 
     pub fn kind(&self, kind: Kind) -> &KindRule {
-        self.kinds.get(&kind).expect("every kind has a rule; a test checks it")
+        self.kinds
+            .get(&kind)
+            .expect("every kind has a rule; a test checks it")
     }
 
     /// `None` for an attribute that the table does not name; it then holds many values.
@@ -76,7 +81,8 @@ impl Attributes {
     }
 
     pub fn holds_one_value(&self, attribute: &str) -> bool {
-        self.attribute(attribute).is_some_and(|rule| rule.values == Values::One)
+        self.attribute(attribute)
+            .is_some_and(|rule| rule.values == Values::One)
     }
 }
 

@@ -13,7 +13,11 @@ pub struct Population {
 
 impl Population {
     pub fn mean_length(self) -> f64 {
-        if self.versions == 0 { 0.0 } else { self.tokens as f64 / self.versions as f64 }
+        if self.versions == 0 {
+            0.0
+        } else {
+            self.tokens as f64 / self.versions as f64
+        }
     }
 }
 
@@ -40,7 +44,10 @@ mod tests {
 
     #[test]
     fn a_rarer_term_weighs_more() {
-        let population = Population { versions: 10, tokens: 100 };
+        let population = Population {
+            versions: 10,
+            tokens: 100,
+        };
         let rare = term_score(population, 1, 1, 10);
         assert!(rare > term_score(population, 9, 1, 10));
         // idf(10, 1) = ln(1 + 9.5/1.5) = 1.99243…; tf part = 2.2/2.2 = 1 at mean length.

@@ -14,7 +14,12 @@ pub struct Budget {
 impl Budget {
     pub fn of(usable_tokens: u32) -> Self {
         let share = |percent: u64| (u64::from(usable_tokens) * percent / 100) as u32;
-        Self { system: share(16), history: share(30), tools: share(38), recall: share(16) }
+        Self {
+            system: share(16),
+            history: share(30),
+            tools: share(38),
+            recall: share(16),
+        }
     }
 }
 
@@ -37,7 +42,11 @@ pub fn fill(costs: &[u32], budget: u32) -> Vec<usize> {
 pub fn estimate_tokens(text: &str) -> u32 {
     let (mut han, mut other) = (0u32, 0u32);
     for c in text.chars() {
-        if crate::tokens::is_han(c) { han += 1 } else { other += 1 }
+        if crate::tokens::is_han(c) {
+            han += 1
+        } else {
+            other += 1
+        }
     }
     han + other.div_ceil(3)
 }
@@ -49,7 +58,15 @@ mod tests {
     #[test]
     fn shares_add_up_to_the_window() {
         let budget = Budget::of(10_000);
-        assert_eq!(budget, Budget { system: 1600, history: 3000, tools: 3800, recall: 1600 });
+        assert_eq!(
+            budget,
+            Budget {
+                system: 1600,
+                history: 3000,
+                tools: 3800,
+                recall: 1600
+            }
+        );
     }
 
     #[test]

@@ -9,7 +9,11 @@ use crate::time::Timestamp;
 
 /// `0.5^(age / half-life)`; 1 for what has not happened yet.
 pub fn recency(age_days: f64, half_life_days: f64) -> f64 {
-    if age_days <= 0.0 { 1.0 } else { 0.5_f64.powf(age_days / half_life_days) }
+    if age_days <= 0.0 {
+        1.0
+    } else {
+        0.5_f64.powf(age_days / half_life_days)
+    }
 }
 
 /// How often and how lately a memory was recalled, 0 to 1:
@@ -63,13 +67,19 @@ impl Rate {
         if !value.is_finite() || value < 0.0 {
             return Err(RateError::NotARate);
         }
-        Ok(Self { per_day: value * unit.per_day(), shown: (value, unit) })
+        Ok(Self {
+            per_day: value * unit.per_day(),
+            shown: (value, unit),
+        })
     }
 
     /// The rate that halves in `days`.
     pub fn from_half_life(days: f64) -> Self {
         let per_day = std::f64::consts::LN_2 / days;
-        Self { per_day, shown: (per_day, Unit::Day) }
+        Self {
+            per_day,
+            shown: (per_day, Unit::Day),
+        }
     }
 
     /// What is left after `days`: `e^(−λ Δt)`, counted from the event's time.
@@ -118,7 +128,10 @@ mod tests {
 
     fn check(rate: &str, days: f64, left: f64) {
         let got = rate.parse::<Rate>().unwrap().left_after_days(days);
-        assert!((got - left).abs() <= left * 0.002, "{rate} over {days} d: {got}, not {left}");
+        assert!(
+            (got - left).abs() <= left * 0.002,
+            "{rate} over {days} d: {got}, not {left}"
+        );
     }
 
     #[test]

@@ -38,7 +38,11 @@ struct LineKeyJson(String, String);
 pub fn content(state: &OwnerState) -> Hash {
     let attributes = Attributes::shipped();
     let mut believed = Vec::new();
-    for entry in state.claims.values().filter(|entry| entry.standing.confirms.is_none()) {
+    for entry in state
+        .claims
+        .values()
+        .filter(|entry| entry.standing.confirms.is_none())
+    {
         let key = LineKey::of(entry.id, &entry.claim, attributes);
         let confirming = state.confirming(entry.id);
         let mut said = Content::of(&entry.claim);

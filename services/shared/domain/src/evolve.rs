@@ -31,7 +31,10 @@ pub fn evolve(state: &mut OwnerState, decided: &Decided, recorded: Recorded) -> 
     state.head = recorded.hash;
     let is_closed = decided.key_epoch <= state.closed_through;
     note_event(state, decided, is_closed);
-    let by = CausedBy { event: decided.cause.event, source: decided.cause.source_tag };
+    let by = CausedBy {
+        event: decided.cause.event,
+        source: decided.cause.source_tag,
+    };
     for part in &decided.parts {
         match &part.body {
             PartBody::Open(transition) if !is_closed || is_clear(transition) => {
@@ -44,7 +47,11 @@ pub fn evolve(state: &mut OwnerState, decided: &Decided, recorded: Recorded) -> 
         // The header's epoch is the one whose key was destroyed.
         state.closed_through = state.closed_through.max(decided.key_epoch);
     }
-    let mut named: Vec<MemoryId> = decided.parts.iter().filter_map(|part| part.memory_id).collect();
+    let mut named: Vec<MemoryId> = decided
+        .parts
+        .iter()
+        .filter_map(|part| part.memory_id)
+        .collect();
     named.sort();
     named.dedup();
     named.retain(|id| match state.claims.get_mut(id) {
@@ -66,7 +73,13 @@ fn is_clear(transition: &Transition) -> bool {
 pub fn erases_owner(decided: &Decided) -> bool {
     decided.parts.iter().any(|part| match &part.body {
         PartBody::Open(transition) => {
-            matches!(&**transition, Transition::Erased { target: Target::Owner, .. })
+            matches!(
+                &**transition,
+                Transition::Erased {
+                    target: Target::Owner,
+                    ..
+                }
+            )
         }
         PartBody::Unreadable => false,
     })
@@ -95,7 +108,11 @@ fn leave_tombstone(state: &mut OwnerState, part: &Part) {
 
 fn apply(state: &mut OwnerState, transition: &Transition, by: CausedBy, recorded: Recorded) {
     match transition {
-        Transition::Asserted { id, claim, standing } => {
+        Transition::Asserted {
+            id,
+            claim,
+            standing,
+        } => {
             if state.erased.contains(id) {
                 return;
             }
@@ -129,7 +146,11 @@ fn apply(state: &mut OwnerState, transition: &Transition, by: CausedBy, recorded
                 entry.marks.push(held(mark.clone(), by, recorded));
             }
         }
-        Transition::Erased { erasure, target, memory_ids } => {
+        Transition::Erased {
+            erasure,
+            target,
+            memory_ids,
+        } => {
             erase(state, target, memory_ids);
             state.erasures.push(Erasure {
                 erasure: *erasure,
@@ -142,14 +163,19 @@ fn apply(state: &mut OwnerState, transition: &Transition, by: CausedBy, recorded
         Transition::ConsentGranted { consent } => {
             state.consents.push(held(consent.clone(), by, recorded));
         }
-        Transition::ConsentWithdrawn { kinds, .. } => withdraw(state, kinds.as_deref(), by, recorded),
+        Transition::ConsentWithdrawn { kinds, .. } => {
+            withdraw(state, kinds.as_deref(), by, recorded)
+        }
         Transition::TaskChanged { task } => {
             let states = state.tasks.entry(task.id.clone()).or_default();
             states.push(held((**task).clone(), by, recorded));
         }
         Transition::Accessed { access } => {
             if let Some(entry) = state.claims.get_mut(&access.memory_id) {
-                let value = Access { count: access.count, last_at: access.last_at };
+                let value = Access {
+                    count: access.count,
+                    last_at: access.last_at,
+                };
                 entry.accesses.push(held(value, by, recorded));
             }
         }
@@ -157,7 +183,13 @@ fn apply(state: &mut OwnerState, transition: &Transition, by: CausedBy, recorded
 }
 
 fn held<T>(value: T, by: CausedBy, recorded: Recorded) -> Held<T> {
-    Held { value, by, recorded_from: recorded.offset, recorded_to: None, closed_by: None }
+    Held {
+        value,
+        by,
+        recorded_from: recorded.offset,
+        recorded_to: None,
+        closed_by: None,
+    }
 }
 
 /// A withdrawal ends the grants that are open; a partial one leaves what it does not name.
@@ -168,14 +200,26 @@ fn withdraw(
     recorded: Recorded,
 ) {
     let mut kept = Vec::new();
-    for grant in state.consents.iter_mut().filter(|grant| grant.recorded_to.is_none()) {
+    for grant in state
+        .consents
+        .iter_mut()
+        .filter(|grant| grant.recorded_to.is_none())
+    {
         let Some(withdrawn) = kinds else {
             grant.recorded_to = Some(recorded.offset);
             grant.closed_by = Some(by);
             continue;
         };
-        let covered = grant.value.kinds.clone().unwrap_or_else(|| crate::memory::Kind::ALL.to_vec());
-        let rest: Vec<_> = covered.iter().copied().filter(|kind| !withdrawn.contains(kind)).collect();
+        let covered = grant
+            .value
+            .kinds
+            .clone()
+            .unwrap_or_else(|| crate::memory::Kind::ALL.to_vec());
+        let rest: Vec<_> = covered
+            .iter()
+            .copied()
+            .filter(|kind| !withdrawn.contains(kind))
+            .collect();
         if rest.len() == covered.len() {
             continue;
         }
@@ -225,7 +269,10 @@ fn erase(state: &mut OwnerState, target: &Target, memory_ids: &[MemoryId]) {
     }
     let is_gone = |by: CausedBy| OwnerState::is_erased_cause(target, by);
     for (event, seen) in &mut state.events {
-        if is_gone(CausedBy { event: *event, source: seen.source }) {
+        if is_gone(CausedBy {
+            event: *event,
+            source: seen.source,
+        }) {
             seen.content = None;
         }
     }

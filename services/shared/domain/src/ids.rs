@@ -172,7 +172,12 @@ impl IdKey {
     pub fn event(&self, owner: OwnerKey, source: &str, event_id: &str, message: &str) -> EventTag {
         EventTag(self.hash(
             "event",
-            &[&owner.0, source.as_bytes(), event_id.as_bytes(), message.as_bytes()],
+            &[
+                &owner.0,
+                source.as_bytes(),
+                event_id.as_bytes(),
+                message.as_bytes(),
+            ],
         ))
     }
 
@@ -202,7 +207,10 @@ impl IdKey {
     /// Pseudonym of a word within one owner, for placeholders: the same number gives the same
     /// placeholder within one owner only.
     pub fn placeholder(&self, owner: OwnerKey, kind: &str, value: &str) -> u32 {
-        let hash = self.hash("placeholder", &[&owner.0, kind.as_bytes(), value.as_bytes()]);
+        let hash = self.hash(
+            "placeholder",
+            &[&owner.0, kind.as_bytes(), value.as_bytes()],
+        );
         u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]])
     }
 }
@@ -224,6 +232,9 @@ mod tests {
     #[test]
     fn parts_cannot_slide_into_each_other() {
         let owner = OwnerKey::from_bytes([1; 16]);
-        assert_ne!(KEY.event(owner, "ab", "c", ""), KEY.event(owner, "a", "bc", ""));
+        assert_ne!(
+            KEY.event(owner, "ab", "c", ""),
+            KEY.event(owner, "a", "bc", "")
+        );
     }
 }

@@ -138,7 +138,9 @@ impl CommandRecord {
 #[serde(rename_all = "snake_case")]
 pub enum Command {
     /// Store this claim; an explicit write.
-    Remember { claim: Box<Claim> },
+    Remember {
+        claim: Box<Claim>,
+    },
     /// Replace what a memory says, or say that it ended.
     Correct {
         memory_id: MemoryId,
@@ -149,19 +151,51 @@ pub enum Command {
         reason: Text,
     },
     /// The record was wrong; it was never true.
-    Retire { memory_id: MemoryId, expected_version: Option<u64>, reason: Text },
+    Retire {
+        memory_id: MemoryId,
+        expected_version: Option<u64>,
+        reason: Text,
+    },
     /// Out of recall, restorable. Carries the versions that the forgetter saw.
-    Archive { memories: Vec<(MemoryId, u64)>, reason: String },
-    Restore { memory_ids: Vec<MemoryId> },
-    Restrict { target: Target, reason: Text },
-    Unrestrict { target: Target },
-    Erase { erasure: ErasureId, target: Target, reason: Text },
-    Grant { consent: Consent },
-    Withdraw { kinds: Option<Vec<Kind>>, from: Timestamp },
-    Review { memory_id: MemoryId, verdict: Verdict, expected_version: Option<u64>, reason: Text },
-    Task { task: Box<Task> },
+    Archive {
+        memories: Vec<(MemoryId, u64)>,
+        reason: String,
+    },
+    Restore {
+        memory_ids: Vec<MemoryId>,
+    },
+    Restrict {
+        target: Target,
+        reason: Text,
+    },
+    Unrestrict {
+        target: Target,
+    },
+    Erase {
+        erasure: ErasureId,
+        target: Target,
+        reason: Text,
+    },
+    Grant {
+        consent: Consent,
+    },
+    Withdraw {
+        kinds: Option<Vec<Kind>>,
+        from: Timestamp,
+    },
+    Review {
+        memory_id: MemoryId,
+        verdict: Verdict,
+        expected_version: Option<u64>,
+        reason: Text,
+    },
+    Task {
+        task: Box<Task>,
+    },
     /// Accesses of one hour, so that reads change ranking only through the log.
-    Summarise { accesses: Vec<AccessSummary> },
+    Summarise {
+        accesses: Vec<AccessSummary>,
+    },
 }
 
 impl Command {
@@ -226,7 +260,10 @@ impl Consent {
     /// Whether this grant lets a memory of `kind` be stored and used at `at`.
     pub fn covers(&self, kind: Kind, sensitivity: u8, at: Timestamp) -> bool {
         let in_time = self.valid_from <= at && self.valid_to.is_none_or(|to| at < to);
-        let in_kinds = self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&kind));
+        let in_kinds = self
+            .kinds
+            .as_ref()
+            .is_none_or(|kinds| kinds.contains(&kind));
         in_time && in_kinds && sensitivity <= self.max_sensitivity
     }
 }
@@ -349,7 +386,9 @@ pub enum Input {
     Candidates(Box<CandidateSet>),
     Command(Box<CommandRecord>),
     /// The record is there, and its key is destroyed or its epoch is closed.
-    Erased { event: EventTag },
+    Erased {
+        event: EventTag,
+    },
 }
 
 /// Who asks, for stores that must not mix owners up: kept beside an opened record.

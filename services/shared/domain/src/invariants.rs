@@ -15,7 +15,10 @@ pub struct Violation {
 }
 
 fn violation(name: &'static str, what: impl Into<String>) -> Violation {
-    Violation { name, what: what.into() }
+    Violation {
+        name,
+        what: what.into(),
+    }
 }
 
 /// Every predicate over one owner's state.
@@ -37,7 +40,10 @@ pub fn standings_follow_from_claims(state: &OwnerState) -> Result<(), Violation>
         let derived = line::derive(&line, attributes);
         for entry in line {
             if derived.get(&entry.id) != Some(&entry.standing) {
-                return Err(violation("standings_follow_from_claims", entry.id.to_string()));
+                return Err(violation(
+                    "standings_follow_from_claims",
+                    entry.id.to_string(),
+                ));
             }
         }
     }
@@ -53,14 +59,21 @@ pub fn links_stay_within_the_owner(state: &OwnerState) -> Result<(), Violation> 
         if entry.corrected_by().is_some() {
             continue;
         }
-        let links = [standing.superseded_by, standing.conflict_with, standing.confirms];
+        let links = [
+            standing.superseded_by,
+            standing.conflict_with,
+            standing.confirms,
+        ];
         for link in links.into_iter().flatten() {
             let same_line = state.claims.get(&link).is_some_and(|other| {
                 LineKey::of(link, &other.claim, attributes)
                     == LineKey::of(entry.id, &entry.claim, attributes)
             });
             if !same_line {
-                return Err(violation("links_stay_within_the_owner", entry.id.to_string()));
+                return Err(violation(
+                    "links_stay_within_the_owner",
+                    entry.id.to_string(),
+                ));
             }
         }
     }

@@ -33,7 +33,12 @@ pub struct LineKey {
 
 impl std::fmt::Debug for LineKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "LineKey({:?}, {} chars)", self.subject, self.head.chars().count())
+        write!(
+            f,
+            "LineKey({:?}, {} chars)",
+            self.subject,
+            self.head.chars().count()
+        )
     }
 }
 
@@ -54,7 +59,10 @@ impl LineKey {
         } else {
             format!("text:{}", claim.text.normalised())
         };
-        Self { subject: claim.subject.clone(), head }
+        Self {
+            subject: claim.subject.clone(),
+            head,
+        }
     }
 }
 
@@ -70,7 +78,10 @@ pub struct Content {
 impl Content {
     pub fn of(claim: &Claim) -> Self {
         Self {
-            value: claim.value.clone().unwrap_or_else(|| claim.text.normalised()),
+            value: claim
+                .value
+                .clone()
+                .unwrap_or_else(|| claim.text.normalised()),
             polarity: claim.polarity,
             quantity: claim.quantity.clone(),
             schedule: claim.schedule.clone(),
@@ -87,7 +98,8 @@ impl Content {
             }
         }
         let same = self.value == other.value && self.polarity == other.polarity;
-        let details = fits(&self.quantity, &other.quantity) && fits(&self.schedule, &other.schedule);
+        let details =
+            fits(&self.quantity, &other.quantity) && fits(&self.schedule, &other.schedule);
         same && (details || self.polarity == Polarity::Negative)
     }
 
@@ -149,11 +161,19 @@ impl<'a> Run<'a> {
     }
 
     fn authority(&self) -> Permille {
-        self.members.iter().map(|entry| entry.claim.source.role.authority()).max().unwrap_or_default()
+        self.members
+            .iter()
+            .map(|entry| entry.claim.source.role.authority())
+            .max()
+            .unwrap_or_default()
     }
 
     fn last_said(&self) -> Timestamp {
-        self.members.iter().map(|entry| entry.claim.source.at).max().unwrap_or_default()
+        self.members
+            .iter()
+            .map(|entry| entry.claim.source.at)
+            .max()
+            .unwrap_or_default()
     }
 }
 
@@ -216,12 +236,15 @@ fn meet(run: &Run<'_>, entry: &Entry, attributes: &Attributes) -> Meeting {
 }
 
 fn is_slip(old: Option<&Quantity>, new: Option<&Quantity>) -> bool {
-    let (Some(old), Some(new)) = (old, new) else { return false };
+    let (Some(old), Some(new)) = (old, new) else {
+        return false;
+    };
     if old.unit != new.unit || old.micros <= 0 || new.micros <= 0 {
         return false;
     }
     let (low, high) = (old.micros.min(new.micros), old.micros.max(new.micros));
-    low.checked_mul(SLIP_FACTOR).is_some_and(|tenfold| high >= tenfold)
+    low.checked_mul(SLIP_FACTOR)
+        .is_some_and(|tenfold| high >= tenfold)
 }
 
 /// Whether the claim waits for a person before it counts.
@@ -239,7 +262,12 @@ fn is_pending(entry: &Entry) -> bool {
 pub fn derive(entries: &[&Entry], attributes: &Attributes) -> BTreeMap<MemoryId, Standing> {
     let mut sorted: Vec<&Entry> = entries.to_vec();
     sorted.sort_by_cached_key(|entry| {
-        (entry.claim.valid_from, entry.claim.source.at, Content::of(&entry.claim), entry.id)
+        (
+            entry.claim.valid_from,
+            entry.claim.source.at,
+            Content::of(&entry.claim),
+            entry.id,
+        )
     });
     let mut standings = BTreeMap::new();
     let mut runs: Vec<Run<'_>> = Vec::new();
@@ -256,7 +284,10 @@ pub fn derive(entries: &[&Entry], attributes: &Attributes) -> BTreeMap<MemoryId,
             continue;
         }
         if is_pending(entry) {
-            standings.insert(entry.id, alone(entry, Status::PendingReview, "low_confidence"));
+            standings.insert(
+                entry.id,
+                alone(entry, Status::PendingReview, "low_confidence"),
+            );
             continue;
         }
         place(entry, &mut runs, &mut in_force, attributes);
@@ -313,9 +344,9 @@ fn place<'a>(
             *in_force = Some(next);
         }
         Meeting::Conflicts(rule) => {
-            let again = runs.iter_mut().find(|run| {
-                run.status == Status::Conflicted && run.content.agrees(&content)
-            });
+            let again = runs
+                .iter_mut()
+                .find(|run| run.status == Status::Conflicted && run.content.agrees(&content));
             if let Some(run) = again {
                 run.join(entry);
                 return;
@@ -363,7 +394,11 @@ fn settle(runs: &[Run<'_>], standings: &mut BTreeMap<MemoryId, Standing>) {
             }
             Some(_) | None => (run.stated_to, None),
         };
-        let status = if superseded_by.is_some() { Status::Superseded } else { run.status };
+        let status = if superseded_by.is_some() {
+            Status::Superseded
+        } else {
+            run.status
+        };
         let open_conflict = run.conflict.filter(|other| {
             run.status == Status::Conflicted || runs[*other].status == Status::Conflicted
         });

@@ -20,12 +20,18 @@ impl Permille {
 
     /// Values above 1000 become 1000.
     pub const fn new(thousandths: u16) -> Self {
-        Self(if thousandths > 1000 { 1000 } else { thousandths })
+        Self(if thousandths > 1000 {
+            1000
+        } else {
+            thousandths
+        })
     }
 
     /// `None` outside 0 to 1, or for not-a-number.
     pub fn from_share(share: f64) -> Option<Self> {
-        (0.0..=1.0).contains(&share).then(|| Self((share * 1000.0).round() as u16))
+        (0.0..=1.0)
+            .contains(&share)
+            .then(|| Self((share * 1000.0).round() as u16))
     }
 
     pub const fn thousandths(self) -> u16 {

@@ -69,7 +69,11 @@ impl Owner {
                 return Err(OwnerError::Character);
             }
         }
-        Ok(Self { tenant: tenant.to_owned(), scope, id: id.to_owned() })
+        Ok(Self {
+            tenant: tenant.to_owned(),
+            scope,
+            id: id.to_owned(),
+        })
     }
 
     pub fn tenant(&self) -> &str {
@@ -192,7 +196,11 @@ impl Subject {
             "child" => Self::Child,
             "sibling" => Self::Sibling,
             other => Self::Other(
-                other.strip_prefix("other(").and_then(|s| s.strip_suffix(')')).unwrap_or(other).to_owned(),
+                other
+                    .strip_prefix("other(")
+                    .and_then(|s| s.strip_suffix(')'))
+                    .unwrap_or(other)
+                    .to_owned(),
             ),
         }
     }
@@ -216,9 +224,12 @@ impl fmt::Debug for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Other(who) => write!(f, "other({} chars)", who.chars().count()),
-            Self::Self_ | Self::Father | Self::Mother | Self::Spouse | Self::Child | Self::Sibling => {
-                fmt::Display::fmt(self, f)
-            }
+            Self::Self_
+            | Self::Father
+            | Self::Mother
+            | Self::Spouse
+            | Self::Child
+            | Self::Sibling => fmt::Display::fmt(self, f),
         }
     }
 }
@@ -243,13 +254,26 @@ mod tests {
     fn an_owner_reads_in_both_forms() {
         let long: Owner = "hospital-7/patient/p-1029".parse().unwrap();
         assert_eq!("hospital-7/p-1029".parse::<Owner>().unwrap(), long);
-        assert_eq!(Owner::parse_in_tenant("Patient/p-1029", "hospital-7").unwrap(), long);
+        assert_eq!(
+            Owner::parse_in_tenant("Patient/p-1029", "hospital-7").unwrap(),
+            long
+        );
         assert_eq!(long.to_string(), "hospital-7/patient/p-1029");
     }
 
     #[test]
     fn nothing_means_everybody() {
-        for text in ["", "*", "h/*", "h/", "/p", "h/patient/", "a/b/c/d", "h/x/p", "h/a b"] {
+        for text in [
+            "",
+            "*",
+            "h/*",
+            "h/",
+            "/p",
+            "h/patient/",
+            "a/b/c/d",
+            "h/x/p",
+            "h/a b",
+        ] {
             assert!(text.parse::<Owner>().is_err(), "{text}");
         }
     }

@@ -93,7 +93,10 @@ mod tests {
     #[test]
     fn two_legs_that_agree_win() {
         let fused = fuse(&[vec![id(1), id(2)], vec![id(3), id(2)]]);
-        assert_eq!(fused.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [id(2), id(1), id(3)]);
+        assert_eq!(
+            fused.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
+            [id(2), id(1), id(3)]
+        );
         assert!((fused[0].1 - 2.0 / 62.0).abs() < 1e-12);
     }
 

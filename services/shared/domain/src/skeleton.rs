@@ -86,7 +86,10 @@ mod parked_list {
         deserializer: D,
     ) -> Result<BTreeMap<(String, OwnerKey), Parked>, D::Error> {
         let list = Vec::<Parked>::deserialize(deserializer)?;
-        Ok(list.into_iter().map(|p| ((p.stage.clone(), p.owner), p)).collect())
+        Ok(list
+            .into_iter()
+            .map(|p| ((p.stage.clone(), p.owner), p))
+            .collect())
     }
 }
 
@@ -142,12 +145,15 @@ impl Skeleton {
         let answered = self.answered.entry(parked.first.topic).or_insert(0);
         *answered = (*answered).max(parked.first.offset);
         // The first parking position stands until the owner is released.
-        self.parked.entry((parked.stage.clone(), parked.owner)).or_insert(parked);
+        self.parked
+            .entry((parked.stage.clone(), parked.owner))
+            .or_insert(parked);
     }
 
     pub fn unparked(&mut self, offset: u64, unparked: &Unparked) {
         self.next = offset + 1;
-        self.parked.remove(&(unparked.stage.clone(), unparked.owner));
+        self.parked
+            .remove(&(unparked.stage.clone(), unparked.owner));
     }
 
     /// A record that cannot be decoded: the chain of the owner it is keyed by cannot be followed past
@@ -190,7 +196,9 @@ impl Skeleton {
     }
 
     pub fn broken_owners(&self) -> impl Iterator<Item = (&OwnerKey, &Break)> {
-        self.owners.iter().filter_map(|(key, chain)| Some((key, chain.broken.as_ref()?)))
+        self.owners
+            .iter()
+            .filter_map(|(key, chain)| Some((key, chain.broken.as_ref()?)))
     }
 }
 
@@ -206,7 +214,11 @@ mod tests {
             owner_seq: seq,
             prev_hash: Hash([prev; 32]),
             writer_epoch: epoch,
-            cause: Position { topic: Topic::Commands, partition: 0, offset: seq },
+            cause: Position {
+                topic: Topic::Commands,
+                partition: 0,
+                offset: seq,
+            },
             hash: Hash([hash; 32]),
         }
     }
@@ -241,11 +253,20 @@ mod tests {
     #[test]
     fn a_gap_or_another_hash_stops_the_owner() {
         let mut gap = started();
-        assert!(matches!(gap.decided(2, &link(2, 0, 1, 11)), Verdict::Broken(_)));
-        assert!(matches!(gap.decided(3, &link(1, 0, 1, 11)), Verdict::Broken(_)), "stays stopped");
+        assert!(matches!(
+            gap.decided(2, &link(2, 0, 1, 11)),
+            Verdict::Broken(_)
+        ));
+        assert!(
+            matches!(gap.decided(3, &link(1, 0, 1, 11)), Verdict::Broken(_)),
+            "stays stopped"
+        );
         let mut hash = started();
         hash.decided(2, &link(1, 0, 1, 11));
-        assert!(matches!(hash.decided(3, &link(2, 99, 1, 12)), Verdict::Broken(_)));
+        assert!(matches!(
+            hash.decided(3, &link(2, 99, 1, 12)),
+            Verdict::Broken(_)
+        ));
         assert_eq!(hash.broken_owners().count(), 1);
     }
 
@@ -258,7 +279,11 @@ mod tests {
             Parked {
                 stage: "validity-manager".to_owned(),
                 owner: OWNER,
-                first: Position { topic: Topic::Candidates, partition: 0, offset: 7 },
+                first: Position {
+                    topic: Topic::Candidates,
+                    partition: 0,
+                    offset: 7,
+                },
                 reason: "undecodable".to_owned(),
                 at: crate::time::Timestamp::from_millis(5),
             },

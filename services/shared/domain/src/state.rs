@@ -108,7 +108,10 @@ impl Entry {
             Some(Verdict::Retire) => return Some("review_retire"),
             Some(Verdict::TakeNew | Verdict::KeepBoth) | None => (),
         }
-        self.marks.iter().any(|held| held.value == Mark::Retired).then_some("retired")
+        self.marks
+            .iter()
+            .any(|held| held.value == Mark::Retired)
+            .then_some("retired")
     }
 
     /// Archived or restricted: still true, not recalled.
@@ -206,15 +209,18 @@ impl OwnerState {
     /// Claims of one line, in id order.
     pub fn line(&self, key: &LineKey) -> Vec<&Entry> {
         let ids = self.lines.get(key);
-        ids.into_iter().flatten().filter_map(|id| self.claims.get(id)).collect()
+        ids.into_iter()
+            .flatten()
+            .filter_map(|id| self.claims.get(id))
+            .collect()
     }
 
     /// Whether a memory of `kind` may be stored and used at `at`.
     pub fn consents_to(&self, kind: Kind, attributes: &Attributes, at: Timestamp) -> bool {
         let sensitivity = attributes.kind(kind).sensitivity;
-        self.consents.iter().any(|held| {
-            held.recorded_to.is_none() && held.value.covers(kind, sensitivity, at)
-        })
+        self.consents
+            .iter()
+            .any(|held| held.recorded_to.is_none() && held.value.covers(kind, sensitivity, at))
     }
 
     /// Policies and lessons are not about a person; nobody has to agree to them.
@@ -224,9 +230,14 @@ impl OwnerState {
 
     /// Claims that say the same as `id` and are represented by it.
     pub fn confirming(&self, id: MemoryId) -> Vec<&Entry> {
-        let Some(entry) = self.claims.get(&id) else { return Vec::new() };
+        let Some(entry) = self.claims.get(&id) else {
+            return Vec::new();
+        };
         let key = LineKey::of(id, &entry.claim, Attributes::shipped());
-        self.line(&key).into_iter().filter(|other| other.standing.confirms == Some(id)).collect()
+        self.line(&key)
+            .into_iter()
+            .filter(|other| other.standing.confirms == Some(id))
+            .collect()
     }
 
     /// The memory as callers see it.
@@ -256,7 +267,11 @@ impl OwnerState {
             recorded_at: entry.recorded_at,
             last_verified_at,
             confirmations,
-            access_count: entry.accesses.iter().map(|held| u64::from(held.value.count)).sum(),
+            access_count: entry
+                .accesses
+                .iter()
+                .map(|held| u64::from(held.value.count))
+                .sum(),
             last_accessed_at: entry.accesses.iter().map(|held| held.value.last_at).max(),
         })
     }
@@ -266,7 +281,9 @@ impl OwnerState {
     pub fn holds_consent_of(&self, target: &Target) -> bool {
         self.consents.iter().any(|held| {
             Self::is_erased_cause(target, held.by)
-                || held.closed_by.is_some_and(|by| Self::is_erased_cause(target, by))
+                || held
+                    .closed_by
+                    .is_some_and(|by| Self::is_erased_cause(target, by))
         })
     }
 
@@ -292,8 +309,11 @@ impl OwnerState {
                         all.extend(self.confirming(*id).iter().map(|entry| entry.id));
                     }
                 }
-                let events: BTreeSet<EventTag> =
-                    all.iter().filter_map(|id| self.claims.get(id)).map(|e| e.claim.source.event).collect();
+                let events: BTreeSet<EventTag> = all
+                    .iter()
+                    .filter_map(|id| self.claims.get(id))
+                    .map(|e| e.claim.source.event)
+                    .collect();
                 let episodes = self.claims.values().filter(|entry| {
                     entry.claim.kind == Kind::Episode && events.contains(&entry.claim.source.event)
                 });
@@ -312,6 +332,9 @@ impl OwnerState {
 
 impl Entry {
     pub fn asserted_by(&self) -> CausedBy {
-        CausedBy { event: self.claim.source.event, source: self.claim.source.source_tag }
+        CausedBy {
+            event: self.claim.source.event,
+            source: self.claim.source.source_tag,
+        }
     }
 }

@@ -73,8 +73,13 @@ pub fn normalise(text: &str) -> String {
 
 /// Punctuation that may stand around a sentence without changing what it says.
 fn is_sentence_mark(c: char) -> bool {
-    matches!(c, '.' | ',' | ';' | ':' | '!' | '?' | '"' | '\'' | '(' | ')' | ' ')
-        || matches!(c, '。' | '，' | '；' | '：' | '！' | '？' | '、' | '“' | '”' | '‘' | '’' | '…')
+    matches!(
+        c,
+        '.' | ',' | ';' | ':' | '!' | '?' | '"' | '\'' | '(' | ')' | ' '
+    ) || matches!(
+        c,
+        '。' | '，' | '；' | '：' | '！' | '？' | '、' | '“' | '”' | '‘' | '’' | '…'
+    )
 }
 
 #[cfg(test)]

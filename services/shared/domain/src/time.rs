@@ -42,7 +42,10 @@ impl Timestamp {
             Ok(at) if !(1..=9999).contains(&at.with_timezone(&Utc).year()) => {
                 Err(TimeError::NotAnInstant)
             }
-            Ok(at) => Ok((Self(at.timestamp_millis()), at.offset().local_minus_utc() / 60)),
+            Ok(at) => Ok((
+                Self(at.timestamp_millis()),
+                at.offset().local_minus_utc() / 60,
+            )),
             Err(_) if DateTime::parse_from_rfc3339(&format!("{text}Z")).is_ok() => {
                 Err(TimeError::NoZone)
             }
@@ -186,17 +189,30 @@ mod tests {
     #[test]
     fn the_speakers_zone_is_kept() {
         let (at, zone) = Timestamp::parse_with_zone("2026-11-02T10:11:05.120+08:00").unwrap();
-        assert_eq!((at.to_string().as_str(), zone), ("2026-11-02T02:11:05.120Z", 480));
-        assert_eq!(at.to_zone(zone).to_rfc3339(), "2026-11-02T10:11:05.120+08:00");
+        assert_eq!(
+            (at.to_string().as_str(), zone),
+            ("2026-11-02T02:11:05.120Z", 480)
+        );
+        assert_eq!(
+            at.to_zone(zone).to_rfc3339(),
+            "2026-11-02T10:11:05.120+08:00"
+        );
     }
 
     #[test]
     fn a_time_without_zone_is_told_apart_from_nonsense() {
-        assert_eq!(Timestamp::parse("2026-11-02T10:11:05"), Err(TimeError::NoZone));
+        assert_eq!(
+            Timestamp::parse("2026-11-02T10:11:05"),
+            Err(TimeError::NoZone)
+        );
         assert_eq!(Timestamp::parse("2026-11-02"), Err(TimeError::NoZone));
         assert_eq!(Timestamp::parse("yesterday"), Err(TimeError::NotAnInstant));
         let beyond = Timestamp::parse("9999-12-31T23:59:59-08:00");
-        assert_eq!(beyond, Err(TimeError::NotAnInstant), "it is in the year 10000 in UTC");
+        assert_eq!(
+            beyond,
+            Err(TimeError::NotAnInstant),
+            "it is in the year 10000 in UTC"
+        );
     }
 
     #[test]

@@ -38,8 +38,12 @@ pub fn index_tokens(text: &str) -> Vec<String> {
 pub fn query_tokens(text: &str) -> Vec<String> {
     let mut seen = std::collections::BTreeSet::new();
     let all = index_tokens(text);
-    let mut kept: Vec<String> =
-        all.iter().filter(|token| !is_stop_word(token)).filter(|t| seen.insert((*t).clone())).cloned().collect();
+    let mut kept: Vec<String> = all
+        .iter()
+        .filter(|token| !is_stop_word(token))
+        .filter(|t| seen.insert((*t).clone()))
+        .cloned()
+        .collect();
     if kept.is_empty() {
         kept = all.into_iter().filter(|t| seen.insert(t.clone())).collect();
     }
@@ -92,7 +96,9 @@ fn runs(text: &str) -> Vec<Run<'_>> {
         while j < chars.len() {
             let inside = kind == Class::Word
                 && matches!(chars[j].1, '.' | '-' | '/')
-                && chars.get(j + 1).is_some_and(|(_, next)| class(*next) == Class::Word);
+                && chars
+                    .get(j + 1)
+                    .is_some_and(|(_, next)| class(*next) == Class::Word);
             if class(chars[j].1) != kind && !inside {
                 break;
             }
@@ -116,7 +122,9 @@ fn push_word(tokens: &mut Vec<String>, word: &str) {
         return;
     }
     tokens.push(word.to_owned());
-    let digits_end = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
+    let digits_end = word
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(word.len());
     let (number, unit) = word.split_at(digits_end);
     if !number.is_empty() && !unit.is_empty() && is_unit(unit) {
         tokens.push(number.to_owned());
@@ -142,8 +150,31 @@ fn is_number(word: &str) -> bool {
 fn is_unit(word: &str) -> bool {
     matches!(
         word,
-        "mg" | "g" | "kg" | "ug" | "µg" | "μg" | "mcg" | "ml" | "l" | "dl" | "iu" | "u" | "mm" | "cm" | "m"
-            | "mmol" | "mmol/l" | "mg/dl" | "mmhg" | "%" | "℃" | "tablet" | "tablets" | "units" | "unit" | "kcal"
+        "mg" | "g"
+            | "kg"
+            | "ug"
+            | "µg"
+            | "μg"
+            | "mcg"
+            | "ml"
+            | "l"
+            | "dl"
+            | "iu"
+            | "u"
+            | "mm"
+            | "cm"
+            | "m"
+            | "mmol"
+            | "mmol/l"
+            | "mg/dl"
+            | "mmhg"
+            | "%"
+            | "℃"
+            | "tablet"
+            | "tablets"
+            | "units"
+            | "unit"
+            | "kcal"
     )
 }
 
@@ -167,11 +198,69 @@ fn stem(word: &str) -> String {
 fn is_stop_word(token: &str) -> bool {
     matches!(
         token,
-        "a" | "an" | "the" | "is" | "are" | "was" | "were" | "be" | "been" | "do" | "doe" | "does" | "did" | "i"
-            | "me" | "my" | "you" | "your" | "he" | "she" | "it" | "we" | "they" | "his" | "her" | "their" | "to"
-            | "of" | "in" | "on" | "at" | "for" | "and" | "or" | "what" | "which" | "who" | "when" | "where"
-            | "how" | "that" | "thi" | "this" | "with" | "have" | "ha" | "has" | "had" | "am" | "can" | "could"
-            | "would" | "should" | "will" | "about" | "的" | "了" | "吗" | "呢" | "吧" | "是" | "什么" | "什" | "么"
+        "a" | "an"
+            | "the"
+            | "is"
+            | "are"
+            | "was"
+            | "were"
+            | "be"
+            | "been"
+            | "do"
+            | "doe"
+            | "does"
+            | "did"
+            | "i"
+            | "me"
+            | "my"
+            | "you"
+            | "your"
+            | "he"
+            | "she"
+            | "it"
+            | "we"
+            | "they"
+            | "his"
+            | "her"
+            | "their"
+            | "to"
+            | "of"
+            | "in"
+            | "on"
+            | "at"
+            | "for"
+            | "and"
+            | "or"
+            | "what"
+            | "which"
+            | "who"
+            | "when"
+            | "where"
+            | "how"
+            | "that"
+            | "thi"
+            | "this"
+            | "with"
+            | "have"
+            | "ha"
+            | "has"
+            | "had"
+            | "am"
+            | "can"
+            | "could"
+            | "would"
+            | "should"
+            | "will"
+            | "about"
+            | "的"
+            | "了"
+            | "吗"
+            | "呢"
+            | "吧"
+            | "是"
+            | "什么"
+            | "什"
+            | "么"
     )
 }
 
@@ -201,7 +290,10 @@ mod tests {
 
     #[test]
     fn plural_and_singular_meet() {
-        check("allergies allergy peanuts peanut", "allergy allergy peanut peanut");
+        check(
+            "allergies allergy peanuts peanut",
+            "allergy allergy peanut peanut",
+        );
     }
 
     #[test]

@@ -45,7 +45,9 @@ impl Outcome {
             "stored" => Some(Self::Stored),
             "duplicate" => Some(Self::Duplicate),
             "no_op" => Some(Self::NoOp),
-            _ => inner("rejected").map(Self::Rejected).or_else(|| inner("failed").map(Self::Failed)),
+            _ => inner("rejected")
+                .map(Self::Rejected)
+                .or_else(|| inner("failed").map(Self::Failed)),
         }
     }
 }
@@ -54,16 +56,22 @@ impl Outcome {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mark {
-    Ended { at: Timestamp },
+    Ended {
+        at: Timestamp,
+    },
     /// Never true.
     Retired,
     Archived,
     Restored,
     Restricted,
     Unrestricted,
-    Reviewed { verdict: Verdict },
+    Reviewed {
+        verdict: Verdict,
+    },
     /// Replaced by an explicit correction of this very memory.
-    Corrected { by: MemoryId },
+    Corrected {
+        by: MemoryId,
+    },
 }
 
 /// One change of an owner's memory. Each is sealed on its own, under the key of its source.
@@ -71,17 +79,40 @@ pub enum Mark {
 #[serde(rename_all = "snake_case")]
 pub enum Transition {
     /// A new claim. Its standing says whether it is active, conflicted, confirming another, …
-    Asserted { id: MemoryId, claim: Box<Claim>, standing: Standing },
+    Asserted {
+        id: MemoryId,
+        claim: Box<Claim>,
+        standing: Standing,
+    },
     /// What is believed of an earlier claim changed.
-    Moved { id: MemoryId, standing: Standing },
+    Moved {
+        id: MemoryId,
+        standing: Standing,
+    },
     /// A command set a mark.
-    Marked { id: MemoryId, mark: Mark },
+    Marked {
+        id: MemoryId,
+        mark: Mark,
+    },
     /// Says in clear what became unreadable.
-    Erased { erasure: ErasureId, target: Target, memory_ids: Vec<MemoryId> },
-    ConsentGranted { consent: Consent },
-    ConsentWithdrawn { kinds: Option<Vec<Kind>>, from: Timestamp },
-    TaskChanged { task: Box<Task> },
-    Accessed { access: AccessSummary },
+    Erased {
+        erasure: ErasureId,
+        target: Target,
+        memory_ids: Vec<MemoryId>,
+    },
+    ConsentGranted {
+        consent: Consent,
+    },
+    ConsentWithdrawn {
+        kinds: Option<Vec<Kind>>,
+        from: Timestamp,
+    },
+    TaskChanged {
+        task: Box<Task>,
+    },
+    Accessed {
+        access: AccessSummary,
+    },
 }
 
 impl Transition {
@@ -121,7 +152,9 @@ impl Transition {
     /// The memory that the transition is about, in clear in the header.
     pub fn memory_id(&self) -> Option<MemoryId> {
         match self {
-            Self::Asserted { id, .. } | Self::Moved { id, .. } | Self::Marked { id, .. } => Some(*id),
+            Self::Asserted { id, .. } | Self::Moved { id, .. } | Self::Marked { id, .. } => {
+                Some(*id)
+            }
             Self::Accessed { access } => Some(access.memory_id),
             Self::Erased { .. }
             | Self::ConsentGranted { .. }

@@ -74,11 +74,17 @@ impl Caller {
             return Ok(());
         }
         let needed = serde_json::to_value(role).unwrap_or_default();
-        Err(Problem::new(403, "role_required", format!("this call needs the role {needed}")))
+        Err(Problem::new(
+            403,
+            "role_required",
+            format!("this call needs the role {needed}"),
+        ))
     }
 
     pub fn covers(&self, tenant: &str) -> bool {
-        self.tenants.as_ref().is_none_or(|tenants| tenants.iter().any(|covered| covered == tenant))
+        self.tenants
+            .as_ref()
+            .is_none_or(|tenants| tenants.iter().any(|covered| covered == tenant))
     }
 
     /// The right to touch `owner`, checked against the token.
@@ -116,8 +122,11 @@ impl Caller {
 /// 400 `missing_field` or `invalid_owner`.
 pub fn parse_owner(text: Option<&str>, field: &str) -> Result<Owner, Problem> {
     let Some(text) = text.filter(|text| !text.is_empty()) else {
-        return Err(Problem::bad_request("missing_field", "owner is required: <tenant>/<scope>/<id>")
-            .at(field));
+        return Err(Problem::bad_request(
+            "missing_field",
+            "owner is required: <tenant>/<scope>/<id>",
+        )
+        .at(field));
     };
     text.parse()
         .map_err(|error| Problem::bad_request("invalid_owner", format!("{error}")).at(field))
@@ -135,7 +144,10 @@ pub const OPEN_HEADER: &str = "x-anamnesis-open";
 
 impl Callers {
     pub fn open_on_loopback(default_tenant: &str) -> Self {
-        Self { tokens: Vec::new(), open: Some(Caller::local(default_tenant)) }
+        Self {
+            tokens: Vec::new(),
+            open: Some(Caller::local(default_tenant)),
+        }
     }
 
     /// # Errors
@@ -144,18 +156,33 @@ impl Callers {
         let mut known = Vec::new();
         for config in tokens {
             let hash = match (&config.token_blake3, &config.token_env) {
-                (Some(hex), None) => anamnesis_domain::ids::Hash::from_hex(hex)
-                    .ok_or_else(|| format!("token {}: token_blake3 is not 64 hexadecimal digits", config.name))?
-                    .0,
+                (Some(hex), None) => {
+                    anamnesis_domain::ids::Hash::from_hex(hex)
+                        .ok_or_else(|| {
+                            format!(
+                                "token {}: token_blake3 is not 64 hexadecimal digits",
+                                config.name
+                            )
+                        })?
+                        .0
+                }
                 (None, Some(variable)) => {
-                    let token = std::env::var(variable).ok().filter(|token| !token.is_empty());
+                    let token = std::env::var(variable)
+                        .ok()
+                        .filter(|token| !token.is_empty());
                     let token = token.ok_or_else(|| {
-                        format!("token {}: the environment variable {variable} is not set", config.name)
+                        format!(
+                            "token {}: the environment variable {variable} is not set",
+                            config.name
+                        )
                     })?;
                     *blake3::hash(token.as_bytes()).as_bytes()
                 }
                 (None, None) | (Some(_), Some(_)) => {
-                    return Err(format!("token {}: give token_blake3 or token_env", config.name));
+                    return Err(format!(
+                        "token {}: give token_blake3 or token_env",
+                        config.name
+                    ));
                 }
             };
             let all = config.tenants.iter().any(|tenant| tenant == "*");
@@ -174,7 +201,10 @@ impl Callers {
                 },
             ));
         }
-        Ok(Self { tokens: known, open: None })
+        Ok(Self {
+            tokens: known,
+            open: None,
+        })
     }
 
     pub fn is_open(&self) -> bool {
@@ -189,13 +219,22 @@ impl Callers {
         if let Some(open) = &self.open {
             return Ok(open.clone());
         }
-        let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let value = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok());
         let Some(token) = value.and_then(|value| value.strip_prefix("Bearer ")) else {
-            return Err(Problem::new(401, "token_required", "send authorization: Bearer <token>"));
+            return Err(Problem::new(
+                401,
+                "token_required",
+                "send authorization: Bearer <token>",
+            ));
         };
         let hash = blake3::hash(token.trim().as_bytes());
         // blake3::Hash compares in constant time.
-        let found = self.tokens.iter().find(|(known, _)| hash == blake3::Hash::from_bytes(*known));
+        let found = self
+            .tokens
+            .iter()
+            .find(|(known, _)| hash == blake3::Hash::from_bytes(*known));
         found
             .map(|(_, caller)| caller.clone())
             .ok_or_else(|| Problem::new(401, "token_unknown", "the bearer token is not known"))
@@ -218,7 +257,10 @@ mod tests {
 
     fn bearer(token: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        headers.insert(header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
+        headers.insert(
+            header::AUTHORIZATION,
+            format!("Bearer {token}").parse().unwrap(),
+        );
         headers
     }
 
@@ -229,15 +271,26 @@ mod tests {
         let ids = IdKey::from_bytes([1; 32]);
         assert!(caller.write_scope(&"h1/p1".parse().unwrap(), &ids).is_ok());
         let foreign = caller.scope(&"h2/p9".parse().unwrap(), &ids).unwrap_err();
-        assert_eq!((foreign.status, foreign.code.as_str()), (403, "tenant_not_covered"));
-        let org = caller.write_scope(&"h1/org/x".parse().unwrap(), &ids).unwrap_err();
+        assert_eq!(
+            (foreign.status, foreign.code.as_str()),
+            (403, "tenant_not_covered")
+        );
+        let org = caller
+            .write_scope(&"h1/org/x".parse().unwrap(), &ids)
+            .unwrap_err();
         assert_eq!(org.code, "role_required");
     }
 
     #[test]
     fn a_wrong_token_is_refused() {
         let callers = Callers::from_config(&[config("h1", CallerRole::Assistant)], "x").unwrap();
-        assert_eq!(callers.resolve(&bearer("guess")).unwrap_err().code, "token_unknown");
-        assert_eq!(callers.resolve(&HeaderMap::new()).unwrap_err().code, "token_required");
+        assert_eq!(
+            callers.resolve(&bearer("guess")).unwrap_err().code,
+            "token_unknown"
+        );
+        assert_eq!(
+            callers.resolve(&HeaderMap::new()).unwrap_err().code,
+            "token_required"
+        );
     }
 }

@@ -55,9 +55,7 @@ impl StageError {
                 // A key that was destroyed between reading and sealing is read as erased next time.
                 error.is_retryable() || matches!(error, KeyringError::Destroyed)
             }
-            Self::Store(error) => {
-                error.is_retryable() || matches!(error, StoreError::Moved { .. })
-            }
+            Self::Store(error) => error.is_retryable() || matches!(error, StoreError::Moved { .. }),
             Self::Codec(CodecError::Keyring(error)) => {
                 error.is_retryable() || matches!(error, KeyringError::Destroyed)
             }
@@ -120,7 +118,14 @@ pub struct Consumer {
 
 impl Consumer {
     pub fn new(log: Log, stage: Arc<dyn Stage>, partition: u32, clock: Arc<dyn Clock>) -> Self {
-        Self { log, stage, partition, clock, running: None, batch_records_max: BATCH_RECORDS_MAX }
+        Self {
+            log,
+            stage,
+            partition,
+            clock,
+            running: None,
+            batch_records_max: BATCH_RECORDS_MAX,
+        }
     }
 
     /// Smaller batches, for tests that vary their boundaries.
@@ -136,12 +141,18 @@ impl Consumer {
     }
 
     pub fn parked(&self) -> Vec<OwnerKey> {
-        self.running.as_ref().map(|running| running.parked()).unwrap_or_default()
+        self.running
+            .as_ref()
+            .map(|running| running.parked())
+            .unwrap_or_default()
     }
 
     /// The positions that the running stage stands at; empty before it began.
     pub fn positions(&self) -> Vec<(Topic, u64)> {
-        self.running.as_ref().map(|running| running.positions()).unwrap_or_default()
+        self.running
+            .as_ref()
+            .map(|running| running.positions())
+            .unwrap_or_default()
     }
 
     /// One step: begin, or read one batch of each input and answer it.
@@ -165,7 +176,13 @@ impl Consumer {
         for (topic, from) in running.positions() {
             let records = self
                 .log
-                .read(topic, self.partition, from, self.batch_records_max, BATCH_BYTES_MAX)
+                .read(
+                    topic,
+                    self.partition,
+                    from,
+                    self.batch_records_max,
+                    BATCH_BYTES_MAX,
+                )
                 .await?;
             if records.is_empty() {
                 continue;
@@ -233,7 +250,10 @@ impl Consumer {
         }
         let waits = self.positions().into_iter().map(|(topic, offset)| {
             // "Beyond" means that a record at `offset` exists.
-            Box::pin(self.log.wait_beyond(topic, self.partition, offset, IDLE_WAIT))
+            Box::pin(
+                self.log
+                    .wait_beyond(topic, self.partition, offset, IDLE_WAIT),
+            )
         });
         let waits: Vec<_> = waits.collect();
         if waits.is_empty() {

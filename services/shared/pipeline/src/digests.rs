@@ -58,11 +58,17 @@ pub fn graph_hash(
 }
 
 pub fn decision_digest(row: &DecisionRow) -> RowDigest {
-    RowDigest { key: decision_key(row), hash: hash_of(row) }
+    RowDigest {
+        key: decision_key(row),
+        hash: hash_of(row),
+    }
 }
 
 pub fn owner_digest(view: &OwnerView) -> RowDigest {
-    RowDigest { key: OWNER_KEY.to_owned(), hash: hash_of(view) }
+    RowDigest {
+        key: OWNER_KEY.to_owned(),
+        hash: hash_of(view),
+    }
 }
 
 /// Everything that `store` should hold of one owner, ascending by key.
@@ -80,7 +86,10 @@ pub fn expected_rows(store: Store, rows: &OwnerRows) -> Vec<RowDigest> {
             Store::Graph => Some(graph_hash(&facets, &version.memory.claim.entities)),
         };
         if let Some(hash) = hash {
-            digests.push(RowDigest { key: version_key(version), hash });
+            digests.push(RowDigest {
+                key: version_key(version),
+                hash,
+            });
         }
     }
     if store == Store::Records {

@@ -74,8 +74,15 @@ pub async fn fold_skeleton(
 ) -> Result<(), StageError> {
     while skeleton.next < end {
         let most = READ_RECORDS_MAX.min((end - skeleton.next) as usize);
-        let records =
-            log.read(Topic::Memories, partition, skeleton.next, most, BATCH_BYTES_MAX).await?;
+        let records = log
+            .read(
+                Topic::Memories,
+                partition,
+                skeleton.next,
+                most,
+                BATCH_BYTES_MAX,
+            )
+            .await?;
         if records.is_empty() {
             break;
         }
@@ -115,7 +122,9 @@ pub async fn decisions_at(
                 | Opened::Access { .. }
                 | Opened::WriterStarted { .. } => {
                     return Err(StageError::Broken {
-                        what: format!("memories-{partition} holds no decision where one was folded"),
+                        what: format!(
+                            "memories-{partition} holds no decision where one was folded"
+                        ),
                     });
                 }
             }

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::stores::{
+    DecisionRow, ErasureRow, MemoryVersion, OwnerRows, OwnerView, RecordedConsent,
+};
 use anamnesis_domain::evolve::{Recorded, erases_owner, evolve};
 use anamnesis_domain::ids::{MemoryId, OwnerKey};
 use anamnesis_domain::input::Target;
 use anamnesis_domain::state::OwnerState;
 use anamnesis_domain::transition::{Decided, PartBody, Transition};
-use crate::stores::{
-    DecisionRow, ErasureRow, MemoryVersion, OwnerRows, OwnerView, RecordedConsent,
-};
 
 /// The versions that one applied decision makes.
 pub fn versions(state: &OwnerState, named: &[MemoryId], recorded: Recorded) -> Vec<MemoryVersion> {
@@ -88,7 +88,9 @@ pub fn erasures(decided: &Decided) -> Vec<(anamnesis_domain::ids::ErasureId, Tar
     let mut found = Vec::new();
     for part in &decided.parts {
         if let PartBody::Open(transition) = &part.body
-            && let Transition::Erased { erasure, target, .. } = &**transition
+            && let Transition::Erased {
+                erasure, target, ..
+            } = &**transition
         {
             found.push((*erasure, target.clone()));
         }
@@ -106,7 +108,11 @@ pub struct History {
 
 impl History {
     pub fn new(owner: OwnerKey) -> Self {
-        Self { state: OwnerState::new(owner), versions: BTreeMap::new(), decisions: Vec::new() }
+        Self {
+            state: OwnerState::new(owner),
+            versions: BTreeMap::new(),
+            decisions: Vec::new(),
+        }
     }
 
     /// Applies one decision that the skeleton accepted.
@@ -130,9 +136,18 @@ impl History {
         let mut versions = Vec::new();
         for (id, history) in self.versions {
             let vector = vector(id);
-            versions.extend(history.into_iter().map(|version| (Arc::new(version), vector.clone())));
+            versions.extend(
+                history
+                    .into_iter()
+                    .map(|version| (Arc::new(version), vector.clone())),
+            );
         }
-        OwnerRows { owner: self.state.key, versions, decisions: self.decisions, view }
+        OwnerRows {
+            owner: self.state.key,
+            versions,
+            decisions: self.decisions,
+            view,
+        }
     }
 
     /// Memories that the owner has now, for looking up what goes with them.

@@ -76,7 +76,9 @@ pub enum KeyringError {
     /// Late sealing: the source or the epoch has been erased meanwhile.
     #[error("the key or its epoch is destroyed")]
     Destroyed,
-    #[error("the keyring does not hold a key that the log names; it belongs to another log or is older")]
+    #[error(
+        "the keyring does not hold a key that the log names; it belongs to another log or is older"
+    )]
     Unknown,
     #[error("the master key does not open this keyring")]
     WrongMasterKey,

@@ -49,7 +49,11 @@ pub struct Identity {
 pub enum LogError {
     /// The append may or may not have happened. A writer of `memories` starts a new epoch.
     #[error("the outcome of an append to {topic}-{partition} is unknown: {reason}")]
-    Unknown { topic: Topic, partition: u32, reason: String },
+    Unknown {
+        topic: Topic,
+        partition: u32,
+        reason: String,
+    },
     /// Nothing was appended; trying again may help.
     #[error("the log is unavailable: {reason}")]
     Unavailable { reason: String },
@@ -58,9 +62,19 @@ pub enum LogError {
     Corrupt { position: Position },
     /// The offset was never written, or retention has passed it. Nothing jumps over this.
     #[error("offset {offset} of {topic}-{partition} is out of range: the log holds {start}..{end}")]
-    OutOfRange { topic: Topic, partition: u32, offset: u64, start: u64, end: u64 },
+    OutOfRange {
+        topic: Topic,
+        partition: u32,
+        offset: u64,
+        start: u64,
+        end: u64,
+    },
     #[error("{topic} has partitions 0..{partitions}, not {partition}")]
-    NoPartition { topic: Topic, partition: u32, partitions: u32 },
+    NoPartition {
+        topic: Topic,
+        partition: u32,
+        partitions: u32,
+    },
     #[error("a payload of {bytes} bytes exceeds the limit of {PAYLOAD_BYTES_MAX}")]
     TooLarge { bytes: usize },
     /// Another process has the data folder.
@@ -148,7 +162,12 @@ pub trait EventLog: Send + Sync {
 
     /// Drops records appended before `before`, from the start on. Refused for the topics that are kept
     /// for ever (`memories`, `conversation`, `candidates`, `commands`).
-    async fn retain(&self, topic: Topic, partition: u32, before: Timestamp) -> Result<u64, LogError>;
+    async fn retain(
+        &self,
+        topic: Topic,
+        partition: u32,
+        before: Timestamp,
+    ) -> Result<u64, LogError>;
 }
 
 pub type Log = Arc<dyn EventLog>;
@@ -199,7 +218,10 @@ mod tests {
             ("foobar", -790_332_482),
             ("a-little-bit-long-string", -985_981_536),
             ("a-little-bit-longer-string", -1_486_304_829),
-            ("lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58_897_971),
+            (
+                "lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8",
+                -58_897_971,
+            ),
             ("abc", 479_470_107),
         ] {
             assert_eq!(murmur2(text.as_bytes()) as i32, hash, "{text}");

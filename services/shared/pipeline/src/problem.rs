@@ -29,7 +29,9 @@ pub struct Problem {
 
 impl Problem {
     pub fn new(status: u16, code: &str, detail: impl Into<String>) -> Self {
-        let title = StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason());
+        let title = StatusCode::from_u16(status)
+            .ok()
+            .and_then(|s| s.canonical_reason());
         Self {
             kind: format!("urn:anamnesis:problem:{code}"),
             title: title.unwrap_or("Problem").to_owned(),
@@ -68,12 +70,12 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status =
-            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(self)).into_response();
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
         response
     }
 }

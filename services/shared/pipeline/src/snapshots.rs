@@ -47,7 +47,11 @@ pub async fn save<T: Serialize + Sync>(
     log_id: LogId,
     value: &T,
 ) {
-    if let Ok(bytes) = serde_json::to_vec(&Stamped { log_id, format: FORMAT, value }) {
+    if let Ok(bytes) = serde_json::to_vec(&Stamped {
+        log_id,
+        format: FORMAT,
+        value,
+    }) {
         snapshots.save(name, bytes).await;
     }
 }
@@ -83,7 +87,9 @@ impl FileSnapshots {
 #[async_trait]
 impl Snapshots for FileSnapshots {
     async fn load(&self, name: &str) -> Option<Vec<u8>> {
-        tokio::fs::read(self.folder.join(format!("{name}.json"))).await.ok()
+        tokio::fs::read(self.folder.join(format!("{name}.json")))
+            .await
+            .ok()
     }
 
     async fn save(&self, name: &str, bytes: Vec<u8>) {

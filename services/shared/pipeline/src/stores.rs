@@ -194,15 +194,32 @@ pub enum StoreError {
     Unavailable { store: Store, reason: String },
     /// Somebody else wrote from another position: stop and read the checkpoint again.
     #[error("{store} partition {partition} stands at {found}, not {expected}")]
-    Moved { store: Store, partition: u32, expected: u64, found: u64 },
-    #[error("{store} belongs to log {found}, not {expected}; rebuild it: anamnesis rebuild --store {store}")]
-    OtherLog { store: Store, expected: LogId, found: LogId },
+    Moved {
+        store: Store,
+        partition: u32,
+        expected: u64,
+        found: u64,
+    },
+    #[error(
+        "{store} belongs to log {found}, not {expected}; rebuild it: anamnesis rebuild --store {store}"
+    )]
+    OtherLog {
+        store: Store,
+        expected: LogId,
+        found: LogId,
+    },
     #[error(
         "{store} was built with {found}, and the configuration names {expected}; rebuild it: \
          anamnesis rebuild --store {store}"
     )]
-    OtherModel { store: Store, expected: ModelIdentity, found: ModelIdentity },
-    #[error("{store} is damaged or half deleted ({reason}); rebuild it: anamnesis rebuild --store {store}")]
+    OtherModel {
+        store: Store,
+        expected: ModelIdentity,
+        found: ModelIdentity,
+    },
+    #[error(
+        "{store} is damaged or half deleted ({reason}); rebuild it: anamnesis rebuild --store {store}"
+    )]
     Damaged { store: Store, reason: String },
     #[error("{what} is in use by another process")]
     InUse { what: String },
@@ -290,10 +307,15 @@ impl Filter {
     /// Whether a version may answer. Every backend gives the same answer as this function.
     pub fn admits(&self, facets: &Facets) -> bool {
         let known = self.is_live(facets);
-        let Ok(valid) = Interval::new(facets.valid_from, facets.valid_to) else { return false };
+        let Ok(valid) = Interval::new(facets.valid_from, facets.valid_to) else {
+            return false;
+        };
         let holds = self.valid_at.is_none_or(|at| valid.contains(at));
         let in_range = self.time_range.is_none_or(|range| range.overlaps(valid));
-        let kind = self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&facets.kind));
+        let kind = self
+            .kinds
+            .as_ref()
+            .is_none_or(|kinds| kinds.contains(&facets.kind));
         let subject = match &self.subject {
             SubjectFilter::Any => true,
             SubjectFilter::Only(subject) => *subject == facets.subject,
