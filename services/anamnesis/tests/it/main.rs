@@ -1,3 +1,5 @@
 //! One binary for everything that needs the whole product: each further one would link it all again.
 
+mod crash;
+mod node;
 mod tidy;
