@@ -58,15 +58,15 @@ fixed!(
 );
 fixed!(
     STRONG_HEDGE,
-    r"(?:^|[^尽])可能|也许|或许|说不定|没准|疑似|怀疑|不确定|不清楚|不知道|拿不准|不记得|记不清|忘了是|未必|不一定|担心|害怕|怕(?:是|自己)|以为|差点|\b(?:might|maybe|perhaps|possibly|may (?:be|have)|could (?:be|have)|not sure|unsure|don't know|do not know|suspect(?:ed|s)?|worried|afraid|wonder|can't remember|don't remember|not certain|unclear|possible|potentially|supposedly|thought i)\b"
+    r"(?:^|[^尽])可能|也许|或许|说不定|没准|疑似|怀疑|不确定|不清楚|不知道|拿不准|不记得|记不清|忘了是|未必|不一定|担心|害怕|怕(?:是|自己|我|得|有|会)|恐怕|以为|差点|\b(?:might|maybe|perhaps|possibly|may (?:be|have)|could (?:be|have)|not sure|unsure|don't know|do not know|suspect(?:ed|s)?|worried|afraid|wonder|can't remember|don't remember|not certain|unclear|possible|potentially|supposedly|thought i)\b"
 );
 fixed!(
     WEAK_HEDGE,
-    r"好像|似乎|大概|估计|应该(?:是|有|会)?|我觉得|感觉|貌似|听说|据说|印象中|我猜|看起来|多半|大约是|\b(?:i think|i guess|i believe|i suppose|probably|apparently|seems?|seemingly|likely|sort of|kind of|i feel like|as far as i know|if i remember|supposed to)\b"
+    r"好像|似乎|大概|估计|应该(?:是|有|会)?|我觉得|感觉|貌似|听说|据说|印象中|我猜|看起来|多半|大约是|\b(?:i think|don't think|do not think|i guess|i believe|i suppose|probably|apparently|seems?|seemingly|likely|sort of|kind of|i feel like|as far as i know|if i remember|supposed to)\b"
 );
 fixed!(
     OTHER_SPEAKER,
-    r"网上说|网友|有人说|新闻(?:说|里|上)|文章(?:说|里)|短信|邮件里|广告|电视(?:上|里)|说明书|书上说|电影|小说|剧里|梦见|讲述|讲的是|故事|主人公|主角|\b(?:article|the news|website says|read (?:online|that)|on tv|movie|story of|the novel|tv series|the film|a text saying|an email saying|leaflet says|ad says|advert|dreamed|dreamt|character)\b"
+    r"网上说|网友|有人说|新闻(?:说|里|上)|文章(?:说|里)|短信(?:里|说|写|上|显示|提示|称)|收到.{0,8}短信|邮件里|广告(?:里|说|上|称)|电视(?:上|里)|说明书|书上说|电影|小说|剧里|梦见|讲述|讲的是|故事|主人公|主角|\b(?:article|the news|website says|read (?:online|that)|on tv|movie|story of|the novel|tv series|the film|a text saying|an email saying|leaflet says|ad says|advert|dreamed|dreamt|character)\b"
 );
 fixed!(
     FORGET,
@@ -78,7 +78,7 @@ fixed!(
 );
 fixed!(
     CHANGE,
-    r"从(?:今天|现在|今|明天|下周|本周|这周|昨天|上周|上个月|\d+月|\d+号).{0,6}起|(?:今天|现在|昨天|上周|刚|最近|刚刚|已经?)(?:开始|起)|情况更新|改成|改为|改用|改吃|换成|换为|换了|换到|调整(?:为|到|成)|调(?:到|成|为)|加到|加量|增加到|减到|减为|减量|减少到|升到|降到|新开|新加|加了|停了|停掉|停用|停药|停服|停止|不再|不用再|已经不|早就不|现在不|不.{0,12}了$|没.{0,12}了$|搬到|搬家|搬去|戒了|戒烟|痊愈|治好|好了|^更新|退休了|失业了|怀孕了|\b(?:from (?:today|now)|starting (?:today|tomorrow|now|this|next)|as of (?:today|now|this)|beginning today|no longer|not any ?more|any ?more|any longer|stopped|quit|gave up|discontinued|came off|switch(?:ed|ing)? (?:to|from)|chang(?:ed|ing) (?:to|from|it)|increased|decreased|reduced|raised|lowered|bumped|update|now|just started|started|has resolved|have resolved|resolved|is over|is gone|went from|moved|retired|used to|outgrew|outgrown|new dose|recently started|put me on)\b"
+    r"从(?:今天|现在|今|明天|下周|本周|这周|昨天|上周|上个月|\d+月|\d+号).{0,6}起|(?:今天|现在|昨天|上周|刚|最近|刚刚|已经?)(?:开始|起)|情况更新|改成|改为|改用|改吃|换成|换为|换了|换到|调整(?:为|到|成)|调(?:到|成|为)|加到|加量|增加到|减到|减为|减量|减少到|升到|降到|新开|新加|加了|停了|停掉|停用|停药|停服|停止|不再|不用再|已经不|早就不|现在不|不.{0,12}了$|没.{0,12}了$|改到|改期|推迟|改名|搬到|搬家|搬去|戒了|戒烟|痊愈|治好|好了|^更新|退休了|失业了|怀孕了|\b(?:from (?:today|now)|starting (?:today|tomorrow|now|this|next)|as of (?:today|now|this)|beginning today|no longer|not any ?more|any ?more|any longer|stopped|quit|gave up|discontinued|came off|switch(?:ed|ing)? (?:to|from)|chang(?:ed|ing) (?:to|from|it)|increased|decreased|reduced|raised|lowered|bumped|update|now|just started|started|has resolved|have resolved|resolved|is over|is gone|went from|moved|retired|used to|outgrew|outgrown|new dose|recently started|put me on)\b"
 );
 fixed!(
     TODAY_ONLY,

@@ -344,6 +344,8 @@ impl Reader {
             .iter()
             .find(|m| is_end(m))
             .map(|m| self.clock.instant(m.to.max(m.from)));
+        // "Only call me at the weekend" names no beginning.
+        let is_habitual = matches!(found.kind, Kind::Constraint | Kind::Preference);
         let from = moments
             .iter()
             .filter(|m| !m.attributive && !is_end(m))
@@ -355,7 +357,7 @@ impl Reader {
                 }
             })
             // What lies ahead is when it begins only if the clause says so.
-            .find(|from| *from <= at || BEGINS.is_match(scene.text));
+            .find(|from| (*from <= at && !is_habitual) || BEGINS.is_match(scene.text));
         (from.unwrap_or(at), to.or(day_end))
     }
 

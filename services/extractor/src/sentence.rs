@@ -135,7 +135,7 @@ static CHINESE_BREAK: LazyLock<Regex> = LazyLock::new(|| {
 /// Begins with how much, how often or what for: a detail of what was said before.
 static DETAIL: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
-        r"^\s*(?:用于|用来治|治疗|每(?:天|日|晚|早|次|周|隔|\d)|一(?:天|日|次)|早晚|早上一|饭[前后]|餐[前后]|睡前|剂量|单次|口服|各?[一二两三半\d]+(?:片|粒|颗|丸|次|袋|支|滴|mg|毫克|克)|\d+(?:\.\d+)?\s*(?:mg|g|mcg|ml|iu|units?|tablets?|capsules?|毫克|毫升|微克|克|单位)|(?:once|twice|three times|every|daily|nightly|weekly|with (?:food|meals)|before|after|as needed|prn|bid|tid|qd|at (?:night|bedtime|\d|noon))\b)",
+        r"^\s*(?:用于|用来治|治疗|每(?:天|日|晚|早|次|周|隔|\d)|一(?:天|日|次)|早晚|早上一|饭[前后]|餐[前后]|睡前|剂量|单次|口服|必要时|需要(?:的)?时候?|各?[一二两三半\d]+(?:片|粒|颗|丸|次|袋|支|滴|mg|毫克|克)|\d+(?:\.\d+)?\s*(?:mg|g|mcg|ml|iu|units?|tablets?|capsules?|毫克|毫升|微克|克|单位)|(?:once|twice|three times|every|daily|nightly|weekly|with (?:food|meals)|before|after|as needed|prn|bid|tid|qd|at (?:night|bedtime|\d|noon))\b)",
     )
     .expect("a fixed pattern")
 });

@@ -183,7 +183,8 @@ fn chinese(scene: &Scene<'_>, found: &mut Vec<Found>) {
             || ["皮肤", "鼻子", "眼睛", "容易"]
                 .iter()
                 .any(|w| before.ends_with(w));
-        if !is_other {
+        let is_nobody = before.contains("没有人") || before.contains("没人");
+        if !is_other && !is_nobody {
             one_chinese(scene, found, at, before, after);
         }
     }

@@ -20,7 +20,7 @@ macro_rules! fixed {
 // After these anything is a condition's name.
 fixed!(
     STRONG,
-    r"(?:新增诊断|临床诊断|初步诊断|出院诊断|诊断(?:结果)?)(?:[:\s]|为|是|了|出|成|得了|患有|有)+|确诊(?:[:\s]|为|是|了|得了|患有|有)*|(?:患有|患了|罹患|得的是|患上了?)|(?:查出(?:来)?|检查出|检出|发现)(?:我)?(?:有|得了|患有|了)+|(?:医生|大夫|医院|专家|主任)(?:说|告诉我?|讲)(?:我|是)*(?:有|得了|患有|是)|既往(?:史|有|病史)[:有]?|\b(?:diagnosed (?:me )?(?:with|as having)|diagnosis(?: is| of|:)|(?:was|been|were) told (?:that )?(?:i|he|she) (?:have|had|has)|(?:doctor|gp|specialist) (?:says|said|told me) (?:that )?i have|new problem(?: on the list)?:?|problem list:?|active problems?:?|suffer(?:s|ing|ed)? from|living with|tested positive for|past medical history(?: of|:)?|pmh:?|was found to have|came down with|known case of|k/c/o)\s*"
+    r"(?:新增诊断|临床诊断|初步诊断|出院诊断|诊断(?:结果)?)(?:[:\s]|为|是|了|出|成|得了|患有|有)+|确诊(?:[:\s]|为|是|了|得了|患有|有)*|(?:患有|患了|罹患|得的是|患上了?)|(?:查出(?:来)?|检查出|检出)(?:我)?(?:有|得了|患有|了)*|发现(?:我)?(?:有|得了|患有|了)+|(?:医生|大夫|医院|专家|主任)(?:说|告诉我?|讲)(?:我|是)*(?:有|得了|患有|是)|既往(?:史|有|病史)[:有]?|\b(?:diagnosed (?:me )?(?:with|as having)|diagnosis(?: is| of|:)|(?:was|been|were) told (?:that )?(?:i|he|she) (?:have|had|has)|(?:doctor|gp|specialist) (?:says|said|told me) (?:that )?i have|new problem(?: on the list)?:?|problem list:?|active problems?:?|suffer(?:s|ing|ed)? from|living with|tested positive for|past medical history(?: of|:)?|pmh:?|was found to have|came down with|known case of|k/c/o)\s*"
 );
 // After these only a known name is one.
 fixed!(
@@ -66,7 +66,7 @@ fixed!(
 );
 fixed!(
     OPEN_END,
-    r"(?:了|的|,|。|\.|;|并|需要|建议|要|开始|已|让|,|在医院).*$|\s(?:and (?:i|he|she|they|was|am|is|have|take|now|the)|but|since|because|when|which|so|in (?:the|my|19|20)\S*|at|from|last|this|by|two|three|yesterday|today|years? ago|a (?:year|month|week|few|couple|while|long)|about|after|for|that|who|as|on)\b.*$"
+    r"(?:了|[\d一二两三四五六七八九十半]+(?:多)?(?:年|个月|天|周)|的|,|。|\.|;|并|需要|建议|要|开始|已|让|,|在医院).*$|\s(?:and (?:i|he|she|they|was|am|is|have|take|now|the)|but|since|because|when|which|so|in (?:the|my|19|20)\S*|at|from|last|this|by|two|three|yesterday|today|years? ago|a (?:year|month|week|few|couple|while|long)|about|after|for|that|who|as|on)\b.*$"
 );
 // A mood or complaint of these days.
 fixed!(

@@ -35,7 +35,7 @@ fixed!(
 );
 fixed!(
     VALUE,
-    r"^\s*(?:\([^)]{0,12}\))?\s*(?:检查|测定|结果|水平|值|level|reading|result|count)?s?\s*(?:今天|今早|上次|昨天|现在|目前|最近|刚才|today|yesterday|this morning|last (?:week|month|time)|currently)?\s*(?:测(?:的|了|出来)?(?:是)?|查(?:的|出)?(?:是)?|量(?:的|了)?(?:是)?|是|为|有|到|达|高达|只有|升到|降到|了|:|=|was|is|of|at|came back(?: at)?|measured|reads?|are|were|has been|now|about|around|dropped to|rose to|went (?:up|down) to)*\s*(?P<n>\d{1,4}(?:\.\d{1,3})?)\s*(?P<unit>mmol/l|umol/l|μmol/l|mg/dl|mg/l|g/l|g/dl|u/l|iu/l|miu/l|ng/ml|pg/ml|mmhg|%|℃|°c|°f|度|bpm|次/分钟|次/分|次|x?10\^9/l|kg/m2)?"
+    r"^\s*(?:\([^)]{0,12}\))?\s*(?:(?:has |have )?(?:dropped|fell|rose|went (?:up|down)|increased|decreased|improved|从|由)\s*(?:from\s*)?\d+(?:\.\d+)?\s*(?:%|mmol/l|mg/dl)?\s*(?:to|到|降到|降至|升到|升至|变成|涨到)\s*)?(?:检查|测定|结果|水平|值|level|reading|result|count)?s?\s*(?:今天|今早|上次|昨天|现在|目前|最近|刚才|today|yesterday|this morning|last (?:week|month|time)|currently)?\s*(?:测(?:的|了|出来)?(?:是)?|查(?:的|出)?(?:是)?|量(?:的|了)?(?:是)?|是|为|有|到|达|高达|只有|升到|降到|了|:|=|was|is|of|at|came back(?: at)?|measured|reads?|are|were|has been|now|about|around|dropped to|rose to|went (?:up|down) to)*\s*(?P<n>\d{1,4}(?:\.\d{1,3})?)\s*(?P<unit>mmol/l|umol/l|μmol/l|mg/dl|mg/l|g/l|g/dl|u/l|iu/l|miu/l|ng/ml|pg/ml|mmhg|%|℃|°c|°f|度|bpm|次/分钟|次/分|次|x?10\^9/l|kg/m2)?"
 );
 // A goal or a limit is no measurement.
 fixed!(

@@ -81,7 +81,10 @@ fixed!(
     WAS_TAKING,
     r"\b(?:was|were) (?:also |still |only )?(?:taking|on|using)\b|(?:之前|以前|原来|曾经?)(?:一直)?(?:在)?(?:吃|用|服)"
 );
-fixed!(ONCE_ONLY, r"\btook\b|[吃用服打]了|[吃用服打]过");
+fixed!(
+    ONCE_ONLY,
+    r"^(?:took|gave|given)\b|^[吃用服打]了|^[吃用服打]过|^服用了|^口服了"
+);
 
 /// What the clause says about drugs being taken.
 pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
@@ -213,8 +216,7 @@ fn read(
         .iter()
         .any(|w| verb.contains(w));
         let intent = changed_if(intent, is_change);
-        let once =
-            ONCE_ONLY.is_match(&text[at..]) && schedule(text).is_none() && has_past_day(scene);
+        let once = is_once(scene, at);
         return Some(Reading {
             polarity: Polarity::Positive,
             intent,
@@ -242,22 +244,25 @@ fn read(
         })
 }
 
-fn has_past_day(scene: &Scene<'_>) -> bool {
+/// "吃了一片布洛芬", "took ibuprofen this morning": once, unless something says that it goes on.
+fn is_once(scene: &Scene<'_>, at: usize) -> bool {
     use crate::dates::Grain;
     let text = scene.text;
-    let goes_on = text.contains("年了")
-        || text.contains("月了")
-        || text.contains("开始")
-        || text.contains("起")
-        || text.contains("since")
-        || text.contains("started")
-        || TAKEN_FOR.is_match(text);
-    let day = scene.moments(Direction::Past).iter().any(|m| {
-        matches!(m.grain, Grain::Day | Grain::Minute)
-            && !m.attributive
-            && (text.contains("了") || text.contains("took"))
-    });
-    day && !goes_on && !text.contains("了一年")
+    let goes_on = [
+        "年了", "月了", "开始", "起", "since", "started", "一直", "还在",
+    ]
+    .iter()
+    .any(|w| text.contains(w))
+        || TAKEN_FOR.is_match(text)
+        || schedule(text).is_some();
+    if goes_on || !ONCE_ONLY.is_match(&text[at..]) {
+        return false;
+    }
+    let has_day = scene
+        .moments(Direction::Past)
+        .iter()
+        .any(|m| matches!(m.grain, Grain::Day | Grain::Minute) && !m.attributive);
+    has_day || !scene.amounts.iter().any(is_dose)
 }
 
 fn medication(

@@ -121,7 +121,7 @@ fixed!(
 );
 fixed!(
     PAYOUT,
-    r"(?:尾号|末四位|后四位|卡号(?:尾号|后四位)?)(?:是|为|:)?\s*(?P<zh>\d{3,6}|<[a-z_]+#[0-9a-z]+>)|\b(?:card|account)(?: \w+){0,2} (?:ending|ends)(?: in| with)?\s*(?P<en>\d{3,6})|\bending in (?P<en2>\d{3,6})"
+    r"(?:尾号|末四位|后四位|卡号(?:尾号|后四位)?)(?:是|为|:)?\s*(?P<zh>\d{3,6}|<[a-z_]+#[0-9a-z]+>)|\b(?:card|account)(?: \w+){0,2} (?:ending|ends)(?: in| with)?\s*(?P<en>\d{3,6})|\bending in (?P<en2>\d{3,6})|(?P<mark><(?:bank_)?(?:card|account)[a-z_]*#[0-9a-z]+>)"
 );
 fixed!(
     PAYOUT_CUE,
@@ -145,7 +145,7 @@ fixed!(
 );
 fixed!(
     NAME,
-    r"(?:我|本人)(?:叫|的名字(?:是|叫)|姓名(?:是)?)(?:做)?\s*(?P<zh>\p{Han}{2,4}|[a-z][a-z' -]{1,30})(?:,|。|$)|^姓名[:是]\s*(?P<zh2>\p{Han}{2,4})|^(?:请)?叫我(?P<call>\p{Han}{1,4}|[a-z]{2,20})(?:就行|就好|吧)?$|\bmy (?:full )?name is (?P<en>[a-z][a-z'-]+(?: [a-z][a-z'-]+){0,2})|\b(?:please )?call me (?P<en2>[a-z]{2,20})$"
+    r"(?:我|本人)(?:改名叫|改名为|叫|的名字(?:是|叫)|姓名(?:是)?)(?:做)?\s*(?P<zh>\p{Han}{2,4}|[a-z][a-z' -]{1,30}?)了?(?:,|。|$)|^姓名[:是]\s*(?P<zh2>\p{Han}{2,4})|^(?:请)?叫我(?P<call>\p{Han}{1,4}|[a-z]{2,20})(?:就行|就好|吧)?$|\bmy (?:full )?name is (?P<en>[a-z][a-z'-]+(?: [a-z][a-z'-]+){0,2})|\b(?:please )?(?:call me|i go by) (?P<en2>[a-z]{2,20})$"
 );
 fixed!(
     INSURANCE,
@@ -324,7 +324,7 @@ fn payout(scene: &Scene<'_>, found: &mut Vec<Found>) {
     let Some(hit) = PAYOUT.captures(scene.text) else {
         return;
     };
-    let Some(obj) = slot(&hit, &["zh", "en", "en2"]) else {
+    let Some(obj) = slot(&hit, &["zh", "en", "en2", "mark"]) else {
         return;
     };
     let changes = PAYOUT_CHANGE.is_match(scene.text);
@@ -372,7 +372,7 @@ fn named(scene: &Scene<'_>, found: &mut Vec<Found>) {
         && let Some(name) = slot(&hit, &["zh", "zh2", "call", "en", "en2"])
         && !is_person(name.as_str())
     {
-        let value = normalise(&EN_END.replace(name.as_str(), ""));
+        let value = normalise(EN_END.replace(name.as_str(), "").trim_end_matches('了'));
         found.push(
             Found::new(
                 Kind::Fact,

@@ -46,6 +46,16 @@ fixed!(
     r"预约|约了|挂了.{0,12}号|\bappointment\b|\bsee (?:the |my |dr\.? )|\bvisit\b"
 );
 
+fixed!(
+    SOME_SURGERY,
+    r"(?:做|动|开)(?:了|过)手术|\b(?:had|underwent) (?:an? )?(?:surgery|operation)\b"
+);
+// What stays in the body is had as long as it is there.
+fixed!(
+    HAS_INSIDE,
+    r"(?:有|装有|植入了?|安装了?)[^,;]{0,4}$|\b(?:have|has|'ve got|with|wears?)\s+(?:an? |my |two |three |a few )?$"
+);
+
 pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
     let mut found: Vec<Found> = Vec::new();
     let known = named(scene);
@@ -77,12 +87,15 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
             .filter(|_| is_due || (is_ahead && CANCEL.is_match(scene.text)))
         {
             found.extend(appointment(scene, mention.name, moment, start));
-        } else if is_past_verb
-            && is_done(scene, start, end)
-            && (!is_general || moment(scene, Direction::Past).is_some())
-            && !CANCEL.is_match(scene.text)
-        {
-            found.push(done(scene, mention.name, *kind, start));
+        } else {
+            let is_had = is_inside(mention.name) && HAS_INSIDE.is_match(&scene.text[..start]);
+            let is_visit = is_past_verb
+                && is_done(scene, start, end)
+                && (!is_general || moment(scene, Direction::Past).is_some())
+                && !CANCEL.is_match(scene.text);
+            if is_had || is_visit {
+                found.push(done(scene, mention.name, *kind, start));
+            }
         }
     }
     if found.is_empty() {
@@ -118,17 +131,32 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
                     .and_then(|m| appointment(scene, name, m, hit.start())),
             );
         } else if is_past_verb {
-            found.extend(open_surgery(scene));
+            found.extend(open_surgery(scene).or_else(|| some_surgery(scene)));
         }
     }
     // One appointment is named once: "复查" beats the general word beside it.
     if found.len() > 1 && found.iter().all(|f| f.attribute == Some("appointment")) {
-        let is_general = |f: &Found| f.value.as_deref() == Some("doctor appointment");
+        let is_general =
+            |f: &Found| matches!(f.value.as_deref(), Some("doctor appointment" | "follow-up"));
         if !found.iter().all(is_general) {
             found.retain(|f| !is_general(f));
         }
     }
     found
+}
+
+fn is_inside(name: &str) -> bool {
+    matches!(
+        name,
+        "pacemaker implantation"
+            | "coronary stent"
+            | "dental implant"
+            | "knee replacement"
+            | "hip replacement"
+            | "heart valve replacement"
+            | "kidney transplant"
+            | "liver transplant"
+    )
 }
 
 fn named<'a>(scene: &'a Scene<'_>) -> Vec<(&'a Mention, Kind)> {
@@ -243,6 +271,12 @@ fn done(scene: &Scene<'_>, name: &str, kind: Kind, anchor: usize) -> Found {
         found.holds = Holds::Given { from, to: None };
     }
     found
+}
+
+/// 我膝盖做过手术: that there was one is worth knowing.
+fn some_surgery(scene: &Scene<'_>) -> Option<Found> {
+    let hit = SOME_SURGERY.find(scene.text)?;
+    Some(done(scene, "surgery", Kind::Procedure, hit.start()))
 }
 
 /// An operation that the lexicon does not know.

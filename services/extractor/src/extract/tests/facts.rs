@@ -425,6 +425,43 @@ fn negation_is_never_lost() {
 }
 
 #[test]
+fn words_that_only_sound_like_a_fact_are_none() {
+    for text in [
+        "没有人对花生过敏",
+        "给孩子吃了美林",
+        "I forgot to take my metformin today",
+        "医生说不用停二甲双胍",
+        "Don't stop my metformin",
+        "我计划在旅行中住在民宿",
+        "the story of an unemployed father",
+        "我现在必须离开了",
+        "It must have been hard",
+    ] {
+        check(text, &[]);
+    }
+    check(
+        "我的地址改成北京市建国路1号",
+        &["address=北京市建国路1号 change"],
+    );
+    check(
+        "I am severely allergic to bee stings and carry an EpiPen",
+        &["allergy=bee venom"],
+    );
+    check(
+        "我不吸烟不喝酒",
+        &["smoking_status=non_smoker", "preference=alcohol not"],
+    );
+    check(
+        "下周三下午两点去复查甲功",
+        &["appointment=thyroid function test 2026-06-24T14:00+08:00"],
+    );
+    check(
+        "我取消了明天的复查",
+        &["appointment=follow-up not change 2026-06-19"],
+    );
+}
+
+#[test]
 fn tastes_are_kept_and_remarks_are_not() {
     check("我不吃香菜", &["preference=cilantro not"]);
     check("I do not eat cilantro", &["preference=cilantro not"]);
