@@ -39,7 +39,12 @@ impl Folder {
     pub(crate) fn new() -> Self {
         let scratch = tempfile::tempdir().expect("a temporary folder");
         let data = scratch.path().join("data");
-        Self { scratch, data, environment: Vec::new(), config: None }
+        Self {
+            scratch,
+            data,
+            environment: Vec::new(),
+            config: None,
+        }
     }
 
     /// A folder whose log and keyring are a copy: the same site key, so that ids and digests compare.
@@ -58,8 +63,9 @@ impl Folder {
         (first, second)
     }
 
+    /// An environment variable of every process over this folder.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
-        self.environment.push((format!("ANAMNESIS__{name}"), value.to_owned()));
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -103,7 +109,10 @@ impl Folder {
 
     /// Starts a command and does not wait for it.
     pub(crate) fn spawn(&self, arguments: &[&str]) -> Process {
-        let log = OpenOptions::new().create(true).append(true).open(self.log_file());
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log_file());
         let child = self
             .command(arguments)
             .stdout(Stdio::null())
@@ -134,12 +143,18 @@ impl Folder {
     /// Starts a server and waits for its address only.
     pub(crate) fn start(&self) -> Server {
         self.try_start().unwrap_or_else(|status| {
-            panic!("serve ended with {status} before it listened:\n{}", self.log_lines())
+            panic!(
+                "serve ended with {status} before it listened:\n{}",
+                self.log_lines()
+            )
         })
     }
 
     fn try_start(&self) -> Result<Server, ExitStatus> {
-        let log = OpenOptions::new().create(true).append(true).open(self.log_file());
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log_file());
         let mut child = self
             .command(&["serve", "--listen", "127.0.0.1:0"])
             .stdout(Stdio::piped())
@@ -148,9 +163,13 @@ impl Folder {
             .expect("the binary starts");
         let stdout = child.stdout.take().expect("stdout is piped");
         let mut process = Process(child);
-        let address = BufReader::new(stdout).lines().map_while(Result::ok).find_map(|line| {
-            line.strip_prefix("listening on ").map(|address| address.trim().to_owned())
-        });
+        let address = BufReader::new(stdout)
+            .lines()
+            .map_while(Result::ok)
+            .find_map(|line| {
+                line.strip_prefix("listening on ")
+                    .map(|address| address.trim().to_owned())
+            });
         match address {
             Some(base) => Ok(Server {
                 process,
@@ -163,15 +182,22 @@ impl Folder {
 
     /// Opens the folder in this process, to look into what the binary left.
     pub(crate) async fn open(&self) -> Node {
-        let mut config = Config { tenant: TENANT.to_owned(), ..Config::default() };
+        let mut config = Config {
+            tenant: TENANT.to_owned(),
+            ..Config::default()
+        };
         config.data_dir = self.data.clone();
-        Node::open(config).await.unwrap_or_else(|error| panic!("the folder opens: {error}"))
+        Node::open(config)
+            .await
+            .unwrap_or_else(|error| panic!("the folder opens: {error}"))
     }
 
     /// Both digests over all owners, by replay.
     pub(crate) async fn digests(&self) -> Digests {
         let node = self.open().await;
-        digests(&*node.log, &node.codec).await.expect("the log replays")
+        digests(&*node.log, &node.codec)
+            .await
+            .expect("the log replays")
     }
 
     /// Checks what must hold of any settled folder: balance, chain and stores.
@@ -228,8 +254,14 @@ impl Process {
     }
 
     fn terminate(&self) {
-        let killed = Command::new("kill").arg("-TERM").arg(self.0.id().to_string()).status();
-        assert!(killed.is_ok_and(|status| status.success()), "SIGTERM was sent");
+        let killed = Command::new("kill")
+            .arg("-TERM")
+            .arg(self.0.id().to_string())
+            .status();
+        assert!(
+            killed.is_ok_and(|status| status.success()),
+            "SIGTERM was sent"
+        );
     }
 
     /// Its end, within `at_most`.
@@ -239,7 +271,10 @@ impl Process {
             if let Some(status) = self.0.try_wait().expect("a child can be waited for") {
                 return status;
             }
-            assert!(Instant::now() < deadline, "the process did not end within {at_most:?}");
+            assert!(
+                Instant::now() < deadline,
+                "the process did not end within {at_most:?}"
+            );
             std::thread::sleep(PAUSE);
         }
     }
@@ -342,7 +377,11 @@ impl Server {
             if is_decided && behind.is_some_and(|stores| stores.values().all(|n| *n == json!(0))) {
                 return;
             }
-            assert!(Instant::now() < deadline, "not settled: {balance} {}", ready.body);
+            assert!(
+                Instant::now() < deadline,
+                "not settled: {balance} {}",
+                ready.body
+            );
             tokio::time::sleep(PAUSE * 4).await;
         }
     }
@@ -366,13 +405,23 @@ pub(crate) struct Http {
 
 impl Http {
     fn new(base: String) -> Self {
-        let client = reqwest::Client::builder().timeout(PATIENCE).build().expect("a client");
-        Self { base, client, token: None }
+        let client = reqwest::Client::builder()
+            .timeout(PATIENCE)
+            .build()
+            .expect("a client");
+        Self {
+            base,
+            client,
+            token: None,
+        }
     }
 
     /// The same server, called with a bearer token.
     pub(crate) fn as_caller(&self, token: &str) -> Self {
-        Self { token: Some(token.to_owned()), ..self.clone() }
+        Self {
+            token: Some(token.to_owned()),
+            ..self.clone()
+        }
     }
 
     fn request(&self, method: reqwest::Method, path: &str) -> reqwest::RequestBuilder {
@@ -389,10 +438,16 @@ impl Http {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
-        self.try_get(path).await.unwrap_or_else(|error| panic!("GET {path}: {error}"))
+        self.try_get(path)
+            .await
+            .unwrap_or_else(|error| panic!("GET {path}: {error}"))
     }
 
-    pub(crate) async fn try_post(&self, path: &str, body: &Value) -> Result<Answer, reqwest::Error> {
+    pub(crate) async fn try_post(
+        &self,
+        path: &str,
+        body: &Value,
+    ) -> Result<Answer, reqwest::Error> {
         let what = format!("POST {path}");
         let request = self.request(reqwest::Method::POST, path).json(body);
         Answer::read(what, request.send().await?).await
@@ -405,12 +460,16 @@ impl Http {
         key: &str,
         body: &Value,
     ) -> Result<Answer, reqwest::Error> {
-        let request = self.request(reqwest::Method::POST, path).header("idempotency-key", key);
+        let request = self
+            .request(reqwest::Method::POST, path)
+            .header("idempotency-key", key);
         Answer::read(format!("POST {path}"), request.json(body).send().await?).await
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
-        self.try_post(path, body).await.unwrap_or_else(|error| panic!("POST {path}: {error}"))
+        self.try_post(path, body)
+            .await
+            .unwrap_or_else(|error| panic!("POST {path}: {error}"))
     }
 
     /// A body and headers as they are.
@@ -424,8 +483,13 @@ impl Http {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let sent = request.send().await.unwrap_or_else(|error| panic!("POST {path}: {error}"));
-        Answer::read(format!("POST {path}"), sent).await.expect("an answer")
+        let sent = request
+            .send()
+            .await
+            .unwrap_or_else(|error| panic!("POST {path}: {error}"));
+        Answer::read(format!("POST {path}"), sent)
+            .await
+            .expect("an answer")
     }
 
     /// The owner agrees to everything, from long ago.
@@ -451,7 +515,10 @@ impl Http {
 /// The texts of an answer's memories, best first.
 pub(crate) fn texts(answer: &Value) -> Vec<String> {
     let memories = answer["memories"].as_array().cloned().unwrap_or_default();
-    memories.iter().map(|memory| memory["text"].as_str().unwrap_or_default().to_owned()).collect()
+    memories
+        .iter()
+        .map(|memory| memory["text"].as_str().unwrap_or_default().to_owned())
+        .collect()
 }
 
 /// The answer without its id and without what differs between two runs over the same state.
@@ -484,7 +551,13 @@ impl Answer {
         let headers = response.headers().clone();
         let text = response.text().await?;
         let body = serde_json::from_str(&text).unwrap_or_default();
-        Ok(Self { what, status, headers, text, body })
+        Ok(Self {
+            what,
+            status,
+            headers,
+            text,
+            body,
+        })
     }
 
     #[track_caller]
@@ -502,10 +575,18 @@ impl Answer {
             self.body["field"].as_str().unwrap_or("-"),
         );
         assert_eq!(found, (status, code, field), "{}: {}", self.what, self.text);
-        let kind = self.headers.get("content-type").and_then(|value| value.to_str().ok());
+        let kind = self
+            .headers
+            .get("content-type")
+            .and_then(|value| value.to_str().ok());
         assert_eq!(kind, Some("application/problem+json"), "{}", self.what);
         let detail = self.body["detail"].as_str().unwrap_or_default();
-        assert!(detail.len() > 5, "{}: a problem says what is wrong: {}", self.what, self.text);
+        assert!(
+            detail.len() > 5,
+            "{}: a problem says what is wrong: {}",
+            self.what,
+            self.text
+        );
     }
 }
 
@@ -546,7 +627,9 @@ impl Dice {
 /// A number from the environment, for longer runs.
 pub(crate) fn from_environment(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} must be a number")),
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{name} must be a number")),
         Err(_) => default,
     }
 }
