@@ -163,6 +163,13 @@ fn embedded(payload: &[u8]) -> Option<(MemoryId, ModelIdentity)> {
                 dimension: header.dimension,
             },
         )),
-        _ => None,
+        Header::Identity(_)
+        | Header::Input(_)
+        | Header::Decided(_)
+        | Header::WriterStarted(_)
+        | Header::Parked(_)
+        | Header::Unparked(_)
+        | Header::Access(_)
+        | Header::ErasureReceipt(_) => None,
     }
 }
