@@ -1,0 +1,4 @@
+//! Everything that is tested over a whole node in memory.
+
+mod fencing_model;
+mod simulation;
