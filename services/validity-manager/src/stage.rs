@@ -271,12 +271,11 @@ impl Writer {
                 }
                 Err(CodecError::Keyring(error)) if error.is_retryable() => return Err(error.into()),
                 // The owner was erased while it waited: what cannot be read is answered by that.
-                Err(_) if released == Some(record.key) => Some((
-                    self.unreadable(record).await?,
-                    Input::Erased {
-                        event: self.position_event(record),
-                    },
-                )),
+                Err(_) if released == Some(record.key) => {
+                    let meta = self.unreadable(record).await?;
+                    let event = meta.event;
+                    Some((meta, Input::Erased { event }))
+                }
                 Err(error) => {
                     if waiting.insert(record.key) {
                         let parking = Parked {
@@ -597,20 +596,42 @@ impl Writer {
             .event(record.key, "position", &place, "")
     }
 
+    /// What is known of a record that cannot be opened: its header, where that can be read, so that the
+    /// turn behind candidates is answered; otherwise its place.
     async fn unreadable(&mut self, record: &Record) -> Result<InputMeta, StageError> {
         let key_epoch = self.state(record.key).await?.closed_through;
+        let by_place = self.position_event(record);
         let ids = self.codec.keys().id_key();
+        let (event, source_tag, origin) = match read_clear(&record.payload) {
+            Ok(Clear::Input {
+                owner,
+                event,
+                source_tag,
+                origin,
+                ..
+            }) if owner == record.key => (event, source_tag, origin),
+            Ok(
+                Clear::Input { .. }
+                | Clear::Identity(_)
+                | Clear::WriterStarted { .. }
+                | Clear::Decided(_)
+                | Clear::Parked(_)
+                | Clear::Unparked(_)
+                | Clear::Other,
+            )
+            | Err(_) => (by_place, ids.source(record.key, "position"), None),
+        };
         Ok(InputMeta {
             position: record.position,
             appended_at: record.appended_at,
             owner: record.key,
-            event: self.position_event(record),
-            source_tag: ids.source(record.key, "position"),
-            key_id: ids.source_data_key(self.position_event(record), &[0; 16]),
+            event,
+            source_tag,
+            key_id: ids.source_data_key(by_place, &[0; 16]),
             key_epoch,
             consent_version: 0,
             code: "undecodable".to_owned(),
-            origin: record.position,
+            origin: origin.unwrap_or(record.position),
             failed: None,
         })
     }

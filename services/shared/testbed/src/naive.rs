@@ -303,10 +303,11 @@ fn meets(row: &Row, claim: &Claimed) -> Meets {
     if intent == Intent::Change {
         return Meets::Replaces;
     }
-    let is_opposite = !row.says.starts_with(polarity.code());
+    // That a protection no longer holds is asked about; that it holds is believed.
+    let is_loss = polarity == Polarity::Negative && !row.says.starts_with(polarity.code());
     let is_protected = Attributes::shipped().kind(kind).protected;
     let at_once = row.from == claim.saying.valid && row.said == claim.saying.said;
-    if (is_opposite && is_protected) || at_once {
+    if (is_loss && is_protected) || at_once {
         Meets::Contradicts
     } else {
         Meets::Replaces

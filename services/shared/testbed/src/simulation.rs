@@ -26,11 +26,13 @@ use anamnesis_pipeline::doubles::records::MemoryRecords;
 use anamnesis_pipeline::doubles::text::MemoryText;
 use anamnesis_pipeline::doubles::vectors::MemoryVectors;
 use anamnesis_pipeline::fold::Folded;
-use anamnesis_pipeline::log::EventLog as _;
+use anamnesis_pipeline::log::{EventLog as _, Log};
 use anamnesis_pipeline::stores::Projection;
 use anamnesis_validity_manager::stage::ValidityManager;
 
-use crate::faults::{FaultyEmbedder, FaultyKeyring, LostSnapshots, Luck, UnsyncedStore};
+use crate::faults::{
+    FaultyEmbedder, FaultyKeyring, LostSnapshots, Luck, TornLog, UnsyncedStore,
+};
 use crate::naive;
 use crate::play::play;
 use crate::workload::{Scope, Workload};
@@ -193,6 +195,8 @@ struct Seat {
 /// Everything of one run.
 struct Sim {
     world: World,
+    /// As the stages see it: torn, and behind that in bad weather.
+    log: Log,
     dice: Dice,
     luck: Arc<Luck>,
     manager: Arc<dyn Stage>,
@@ -238,15 +242,16 @@ impl Sim {
             luck: luck.clone(),
         };
         let codec = Codec::new(Arc::new(keys));
+        let log: Log = Arc::new(TornLog { inner: world.log(), luck: luck.clone() });
         let manager = Arc::new(ValidityManager {
-            log: world.log(),
+            log: log.clone(),
             codec: codec.clone(),
             rules: world.rules.clone(),
             snapshots: snapshots.clone(),
         });
         let indexer = |stores: &[Arc<UnsyncedStore>]| -> Arc<dyn Stage> {
             Arc::new(Indexer {
-                log: world.log(),
+                log: log.clone(),
                 codec: codec.clone(),
                 embed: Arc::new(FaultyEmbedder {
                     inner: world.embed.clone(),
@@ -267,6 +272,7 @@ impl Sim {
         };
         let mut sim = Self {
             world,
+            log,
             dice,
             luck,
             manager,
@@ -290,7 +296,7 @@ impl Sim {
         } else {
             500
         };
-        Consumer::new(self.world.log(), stage, partition, self.world.clock.clone())
+        Consumer::new(self.log.clone(), stage, partition, self.world.clock.clone())
             .with_batch(batch)
     }
 

@@ -334,13 +334,18 @@ impl World {
     }
 
     pub fn manager(&self, partition: u32) -> Consumer {
+        self.manager_over(partition, self.log(), self.codec.clone())
+    }
+
+    /// A manager that sees the log and the keys through something of the test's.
+    pub fn manager_over(&self, partition: u32, log: Log, codec: Codec) -> Consumer {
         let stage = ValidityManager {
-            log: self.log(),
-            codec: self.codec.clone(),
+            log: log.clone(),
+            codec,
             rules: self.rules.clone(),
             snapshots: self.snapshots.clone() as Snaps,
         };
-        Consumer::new(self.log(), Arc::new(stage), partition, self.clock.clone())
+        Consumer::new(log, Arc::new(stage), partition, self.clock.clone())
     }
 
     pub fn indexer(&self, partition: u32) -> Consumer {

@@ -1,4 +1,7 @@
 //! Everything that is tested over a whole node in memory.
 
+mod erasure;
 mod fencing_model;
+mod parking;
 mod simulation;
+mod talk;
