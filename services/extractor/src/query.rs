@@ -30,7 +30,8 @@ pub fn query_entities(text: &str) -> Vec<Entity> {
                 kind,
                 name: Text::new(mention.name),
             };
-            if !found.contains(&entity) {
+            // "any" stands for whatever a question asks for (什么), not for a thing.
+            if entity.name.expose() != "any" && !found.contains(&entity) {
                 found.push(entity);
             }
         }
@@ -75,5 +76,6 @@ mod tests {
         );
         check("花生", "allergen:peanut");
         check("有哪些", "");
+        check("我对什么过敏？", "");
     }
 }

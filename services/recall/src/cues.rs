@@ -8,7 +8,10 @@ use anamnesis_domain::memory::Kind;
 use anamnesis_domain::tokens;
 
 const CUES: &[(Kind, &[&str])] = &[
-    (Kind::Allergy, &["allergy", "allergic", "allergen", "过敏"]),
+    (
+        Kind::Allergy,
+        &["allergy", "allergic", "allergen", "过敏", "eat", "能吃"],
+    ),
     (
         Kind::Contraindication,
         &[

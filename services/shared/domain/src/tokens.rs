@@ -34,21 +34,65 @@ pub fn index_tokens(text: &str) -> Vec<String> {
     tokens
 }
 
-/// Tokens of a question, each once, without words that every English question has.
+/// Tokens of a question, each once, without words that every question has. Chinese question words
+/// separate, so that 我对什么过敏 asks for 过敏 and not for 对什 and 么过.
 pub fn query_tokens(text: &str) -> Vec<String> {
-    let mut seen = std::collections::BTreeSet::new();
-    let all = index_tokens(text);
-    let mut kept: Vec<String> = all
-        .iter()
-        .filter(|token| !is_stop_word(token))
-        .filter(|t| seen.insert((*t).clone()))
-        .cloned()
-        .collect();
-    if kept.is_empty() {
-        kept = all.into_iter().filter(|t| seen.insert(t.clone())).collect();
+    let mut asked: String = text.nfkc().flat_map(char::to_lowercase).collect();
+    for word in SEPARATORS {
+        asked = asked.replace(word, " ");
     }
-    kept
+    let mut seen = std::collections::BTreeSet::new();
+    let telling: Vec<String> = index_tokens(&asked)
+        .into_iter()
+        .filter(|token| !is_stop_word(token))
+        .filter(|token| seen.insert(token.clone()))
+        .collect();
+    if !telling.is_empty() {
+        return telling;
+    }
+    // A question of nothing but such words is taken as it is.
+    index_tokens(text)
+        .into_iter()
+        .filter(|token| seen.insert(token.clone()))
+        .collect()
 }
+
+/// Words of Chinese questions, longer ones first. None of them is part of common drug names in a way
+/// that would leave nothing to find.
+const SEPARATORS: &[&str] = &[
+    "能不能",
+    "可不可以",
+    "有没有",
+    "是不是",
+    "什么",
+    "哪些",
+    "哪个",
+    "哪种",
+    "哪张",
+    "哪里",
+    "哪儿",
+    "怎么",
+    "怎样",
+    "多少",
+    "请问",
+    "可以",
+    "能否",
+    "现在",
+    "目前",
+    "以前",
+    "吗",
+    "呢",
+    "吧",
+    "啊",
+    "的",
+    "了",
+    "是",
+    "我",
+    "你",
+    "您",
+    "有",
+    "对",
+];
 
 enum Run<'a> {
     Han(&'a str),
@@ -252,6 +296,8 @@ fn is_stop_word(token: &str) -> bool {
             | "should"
             | "will"
             | "about"
+            | "may"
+            | "might"
             | "的"
             | "了"
             | "吗"
@@ -300,5 +346,7 @@ mod tests {
     fn a_question_keeps_what_tells() {
         assert_eq!(query_tokens("What am I allergic to?").join(" "), "allergic");
         assert_eq!(query_tokens("what is it").join(" "), "what is it");
+        assert_eq!(query_tokens("我对什么过敏？").join(" "), "过 敏 过敏");
+        assert_eq!(query_tokens("是什么").join(" "), "是 什 么 是什 什么");
     }
 }

@@ -14,9 +14,7 @@ use anamnesis_pipeline::embedder::{Embed, EmbedError, Embedder, ModelIdentity, P
 use anamnesis_pipeline::keyring::{
     DataKey, Destroyed, EpochState, KeyState, Keyring, KeyringError, Keys, NewKey,
 };
-use anamnesis_pipeline::log::{
-    Appended, EventLog, Identity, Log, LogError, NewRecord, Record,
-};
+use anamnesis_pipeline::log::{Appended, EventLog, Identity, Log, LogError, NewRecord, Record};
 use anamnesis_pipeline::snapshots::{MemorySnapshots, Snapshots};
 use anamnesis_pipeline::stores::{Change, Checkpoint, Projection, RowDigest, Store, StoreError};
 use async_trait::async_trait;
@@ -324,7 +322,11 @@ impl EventLog for TornLog {
             records.truncate(records.len() / 2);
             self.inner.append(topic, partition, records).await?;
             let reason = "part of it arrived".to_owned();
-            return Err(LogError::Unknown { topic, partition, reason });
+            return Err(LogError::Unknown {
+                topic,
+                partition,
+                reason,
+            });
         }
         self.inner.append(topic, partition, records).await
     }
@@ -337,7 +339,9 @@ impl EventLog for TornLog {
         records_max: usize,
         bytes_max: usize,
     ) -> Result<Vec<Record>, LogError> {
-        self.inner.read(topic, partition, from, records_max, bytes_max).await
+        self.inner
+            .read(topic, partition, from, records_max, bytes_max)
+            .await
     }
 
     async fn read_at(
@@ -364,7 +368,9 @@ impl EventLog for TornLog {
         offset: u64,
         at_most: Duration,
     ) -> Result<(), LogError> {
-        self.inner.wait_beyond(topic, partition, offset, at_most).await
+        self.inner
+            .wait_beyond(topic, partition, offset, at_most)
+            .await
     }
 
     async fn retain(
@@ -385,7 +391,10 @@ pub struct MisreadLog {
 
 impl MisreadLog {
     pub fn new(inner: Log) -> Arc<Self> {
-        Arc::new(Self { inner, misread: Mutex::default() })
+        Arc::new(Self {
+            inner,
+            misread: Mutex::default(),
+        })
     }
 
     pub fn misread(&self, position: Position) {
@@ -402,7 +411,10 @@ impl MisreadLog {
 
     fn seen(&self, mut records: Vec<Record>) -> Vec<Record> {
         let misread = self.lock();
-        for record in records.iter_mut().filter(|record| misread.contains(&record.position)) {
+        for record in records
+            .iter_mut()
+            .filter(|record| misread.contains(&record.position))
+        {
             record.payload = b"what is this".as_slice().into();
         }
         records
@@ -436,7 +448,11 @@ impl EventLog for MisreadLog {
         records_max: usize,
         bytes_max: usize,
     ) -> Result<Vec<Record>, LogError> {
-        Ok(self.seen(self.inner.read(topic, partition, from, records_max, bytes_max).await?))
+        Ok(self.seen(
+            self.inner
+                .read(topic, partition, from, records_max, bytes_max)
+                .await?,
+        ))
     }
 
     async fn read_at(
@@ -463,7 +479,9 @@ impl EventLog for MisreadLog {
         offset: u64,
         at_most: Duration,
     ) -> Result<(), LogError> {
-        self.inner.wait_beyond(topic, partition, offset, at_most).await
+        self.inner
+            .wait_beyond(topic, partition, offset, at_most)
+            .await
     }
 
     async fn retain(
@@ -484,7 +502,10 @@ pub struct PatientKeyring {
 
 impl PatientKeyring {
     pub fn new(inner: Keys) -> Arc<Self> {
-        Arc::new(Self { inner, held_back: Mutex::default() })
+        Arc::new(Self {
+            inner,
+            held_back: Mutex::default(),
+        })
     }
 
     /// Destroys what was asked for so far.
@@ -500,7 +521,9 @@ impl PatientKeyring {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(OwnerKey, Target, ErasureId)>> {
-        self.held_back.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held_back
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -117,7 +117,9 @@ pub fn beliefs<'a>(
                 | Order::Erase(Aim::Memory { .. })
                 | Order::Review { .. }
                 | Order::Task(_)
-                | Order::Accessed(_) => panic!("the naive interpreter does not understand {order:?}"),
+                | Order::Accessed(_) => {
+                    panic!("the naive interpreter does not understand {order:?}")
+                }
             },
         }
     }

@@ -477,7 +477,11 @@ pub fn believed(state: &OwnerState) -> Vec<String> {
                 .valid_to
                 .map_or("…".to_owned(), |to| days(to).to_string());
             let subject = &entry.claim.subject;
-            let who = if *subject == Subject::Self_ { String::new() } else { format!("{subject}: ") };
+            let who = if *subject == Subject::Self_ {
+                String::new()
+            } else {
+                format!("{subject}: ")
+            };
             let words = entry.claim.text.expose();
             format!(
                 "{who}{words} {}[{},{to})",

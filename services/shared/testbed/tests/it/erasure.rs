@@ -33,7 +33,10 @@ fn targets(world: &World) -> [(&'static str, Target); 4] {
     let ids = world.codec.keys().id_key();
     let source = ids.source(world.owner("a").1, "chat");
     [
-        ("memory", Target::Memories(vec![world.memory_id("a", "chat", "e4")])),
+        (
+            "memory",
+            Target::Memories(vec![world.memory_id("a", "chat", "e4")]),
+        ),
         ("message", Target::Message(world.event("a", "chat", "e2"))),
         ("source", Target::Source(source)),
         ("owner", Target::Owner),
@@ -63,18 +66,31 @@ fn a_replay_is_the_same_before_and_after_the_keys_are_gone() {
             assert!(world.keyring.open_count() < open, "{what}: keys are gone");
             let after = world.replay().await;
             for (before, after) in before.iter().zip(&after) {
-                assert_eq!(before.skeleton, after.skeleton, "{what}: one graph of states");
-                assert_eq!(before.states, after.states, "{what}: one state of everybody");
+                assert_eq!(
+                    before.skeleton, after.skeleton,
+                    "{what}: one graph of states"
+                );
+                assert_eq!(
+                    before.states, after.states,
+                    "{what}: one state of everybody"
+                );
             }
             let states = world.states().await;
             for other in ["b", "c"] {
                 let key = world.owner(other).1;
                 let (then, now) = (&untouched[&key], &states[&key]);
-                assert_eq!(digest::exact(then), digest::exact(now), "{what}: {other} is untouched");
+                assert_eq!(
+                    digest::exact(then),
+                    digest::exact(now),
+                    "{what}: {other} is untouched"
+                );
             }
             assert!(world.verify().await.is_good(), "{what}");
             world.settle().await;
-            assert!(world.diff(&world.stores.projections()).await.is_clean(), "{what}");
+            assert!(
+                world.diff(&world.stores.projections()).await.is_clean(),
+                "{what}"
+            );
         }
     });
 }
@@ -94,16 +110,41 @@ fn a_late_write_of_an_older_version_brings_nothing_back() {
         }
         world.erase("a", "forget", Target::Memories(vec![id])).await;
         world.settle().await;
-        let change = Change::Version { version: Arc::new(old[0].clone()), vector: None };
+        let change = Change::Version {
+            version: Arc::new(old[0].clone()),
+            vector: None,
+        };
         for (store, stood) in world.stores.projections().into_iter().zip(stood) {
             let before = store.rows(scope).await.unwrap();
             let now = store.checkpoint(partition).await.unwrap().unwrap();
-            let next = Checkpoint { next: stood + 1, ..now };
-            let late = store.apply(partition, stood, std::slice::from_ref(&change), next).await;
-            assert!(matches!(late, Err(StoreError::Moved { .. })), "{}", store.store());
-            assert_eq!(store.rows(scope).await.unwrap(), before, "{}", store.store());
+            let next = Checkpoint {
+                next: stood + 1,
+                ..now
+            };
+            let late = store
+                .apply(partition, stood, std::slice::from_ref(&change), next)
+                .await;
+            assert!(
+                matches!(late, Err(StoreError::Moved { .. })),
+                "{}",
+                store.store()
+            );
+            assert_eq!(
+                store.rows(scope).await.unwrap(),
+                before,
+                "{}",
+                store.store()
+            );
         }
-        assert!(world.stores.records.history(scope, id).await.unwrap().is_empty());
+        assert!(
+            world
+                .stores
+                .records
+                .history(scope, id)
+                .await
+                .unwrap()
+                .is_empty()
+        );
         // Nor does the message itself, when it comes again.
         say(&world, "a", "e4", 5, "preference=tea").await;
         world.settle().await;
@@ -127,7 +168,11 @@ async fn checked(world: &World) {
 }
 
 async fn erase_chat(world: &World) {
-    let source = world.codec.keys().id_key().source(world.owner("a").1, "chat");
+    let source = world
+        .codec
+        .keys()
+        .id_key()
+        .source(world.owner("a").1, "chat");
     world.erase("a", "forget", Target::Source(source)).await;
 }
 
@@ -146,8 +191,10 @@ fn what_a_source_says_after_its_erasure_was_decided_is_remembered_by_all() {
         say(&world, "a", "e3", 3, "smoking_status=never").await;
         drain(&mut manager).await.unwrap();
         checked(&world).await;
-        let expected =
-            ["smoking status former superseded[2,3)", "smoking status never active[3,…)"];
+        let expected = [
+            "smoking status former superseded[2,3)",
+            "smoking status never active[3,…)",
+        ];
         assert_eq!(believed(&world.state("a").await), expected);
     });
 }
@@ -164,7 +211,9 @@ fn what_follows_an_erasure_in_one_batch_is_opened_with_the_keys_that_are_left() 
         let spec = Spec::parse("allergy=mango").unwrap();
         let turn = world.turn(&said("a", "c1", 1, "mango"));
         let claim = Box::new(spec.claim(None, day(1), World::source_of(&turn)));
-        world.command("a", "chat", "c1", Command::Remember { claim }).await;
+        world
+            .command("a", "chat", "c1", Command::Remember { claim })
+            .await;
         drain(&mut manager).await.unwrap();
         checked(&world).await;
         assert!(believed(&world.state("a").await).is_empty());
@@ -177,7 +226,10 @@ fn a_crash_between_an_erasure_and_its_keys_is_made_good_before_anything_else_is_
         for attempt in 0..20 {
             let world = World::new(6, 1);
             let luck = Luck::new(attempt);
-            let keys = FaultyKeyring { inner: world.keyring.clone(), luck: luck.clone() };
+            let keys = FaultyKeyring {
+                inner: world.keyring.clone(),
+                luck: luck.clone(),
+            };
             let codec = Codec::new(Arc::new(keys));
             let mut manager: Consumer = world.manager_over(0, world.log(), codec);
             world.grant("a", "grant").await;
@@ -195,7 +247,10 @@ fn a_crash_between_an_erasure_and_its_keys_is_made_good_before_anything_else_is_
             drain(&mut manager).await.unwrap();
             checked(&world).await;
             let told = believed(&world.state("a").await);
-            assert!(told.contains(&"smoking status never active[3,…)".to_owned()), "{told:?}");
+            assert!(
+                told.contains(&"smoking status never active[3,…)".to_owned()),
+                "{told:?}"
+            );
         }
     });
 }
@@ -205,11 +260,27 @@ fn the_erased_words_are_in_no_record_that_can_be_opened() {
     block_on(async {
         let world = three_patients().await;
         world.settle().await;
-        world.erase("a", "forget", Target::Message(world.event("a", "chat", "e4"))).await;
+        world
+            .erase(
+                "a",
+                "forget",
+                Target::Message(world.event("a", "chat", "e4")),
+            )
+            .await;
         world.settle().await;
         let (a, mut seen) = (world.owner("a").1, 0);
-        for record in world.calm.dump().into_iter().filter(|record| record.key == a) {
-            let opened = world.codec.open(std::slice::from_ref(&record)).await.unwrap().remove(0);
+        for record in world
+            .calm
+            .dump()
+            .into_iter()
+            .filter(|record| record.key == a)
+        {
+            let opened = world
+                .codec
+                .open(std::slice::from_ref(&record))
+                .await
+                .unwrap()
+                .remove(0);
             let text = match opened.unwrap() {
                 Opened::Turn { turn, .. } => serde_json::to_string(&turn).unwrap(),
                 Opened::Candidates { set, .. } => serde_json::to_string(&set).unwrap(),
@@ -230,7 +301,9 @@ fn the_erased_words_are_in_no_record_that_can_be_opened() {
             assert!(!text.contains("tea"), "{}", record.position);
         }
         assert!(seen > 5);
-        let known = replay(&*world.calm, &world.codec, 0, Known::Latest).await.unwrap();
+        let known = replay(&*world.calm, &world.codec, 0, Known::Latest)
+            .await
+            .unwrap();
         assert!(known.skeleton.broken_owners().next().is_none());
     });
 }

@@ -19,7 +19,13 @@ const INPUTS: u64 = 3;
 enum Rec {
     Started,
     /// `salt` stands for nonces and clock: two writers never seal the same bytes.
-    Decided { epoch: u64, seq: u64, prev: u64, input: u64, salt: usize },
+    Decided {
+        epoch: u64,
+        seq: u64,
+        prev: u64,
+        input: u64,
+        salt: usize,
+    },
 }
 
 impl Rec {
@@ -37,13 +43,23 @@ impl Rec {
                 skeleton.writer_started(offset);
                 None
             }
-            Self::Decided { epoch, seq, prev, input, salt: _ } => {
+            Self::Decided {
+                epoch,
+                seq,
+                prev,
+                input,
+                salt: _,
+            } => {
                 let link = ChainLink {
                     owner: OWNER,
                     owner_seq: seq,
                     prev_hash: as_hash(prev),
                     writer_epoch: epoch,
-                    cause: Position { topic: Topic::Commands, partition: 0, offset: input },
+                    cause: Position {
+                        topic: Topic::Commands,
+                        partition: 0,
+                        offset: input,
+                    },
                     hash: as_hash(self.name()),
                 };
                 Some(skeleton.decided(offset, &link))
@@ -68,11 +84,19 @@ fn as_name(hash: Hash) -> u64 {
 enum Phase {
     Stopped,
     /// It has read so far and not said that it begins: no phase of a real writer.
-    Read { known: u64 },
+    Read {
+        known: u64,
+    },
     /// Its `WriterStarted` stands at `epoch`; it has not read up to it.
-    Started { epoch: u64 },
+    Started {
+        epoch: u64,
+    },
     /// It knows the log below `known`, expects to append at `next`, and believes that nobody else does.
-    Leading { epoch: u64, known: u64, next: u64 },
+    Leading {
+        epoch: u64,
+        known: u64,
+        next: u64,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -105,8 +129,13 @@ enum Fate {
     Twice,
 }
 
-const FATES: [Fate; 5] =
-    [Fate::Answered, Fate::AnswerLost, Fate::Late, Fate::InPart, Fate::Twice];
+const FATES: [Fate; 5] = [
+    Fate::Answered,
+    Fate::AnswerLost,
+    Fate::Late,
+    Fate::InPart,
+    Fate::Twice,
+];
 
 struct Explored {
     states: usize,
@@ -129,7 +158,10 @@ fn explore(starts: u8, faults: u8, rule: Rule) -> Explored {
             continue;
         }
         if let Err(what) = check(&state) {
-            return Explored { states: seen.len(), violation: Some(format!("{what}: {state:?}")) };
+            return Explored {
+                states: seen.len(),
+                violation: Some(format!("{what}: {state:?}")),
+            };
         }
         for next in successors(&state, rule) {
             if !seen.contains(&next) {
@@ -137,7 +169,10 @@ fn explore(starts: u8, faults: u8, rule: Rule) -> Explored {
             }
         }
     }
-    Explored { states: seen.len(), violation: None }
+    Explored {
+        states: seen.len(),
+        violation: None,
+    }
 }
 
 /// Whoever folds the log sees one unbroken chain in which inputs are answered in order and once, and a
@@ -176,18 +211,30 @@ fn decided(log: &[Rec]) -> Result<Vec<u64>, String> {
         }
     }
     let in_order: Vec<u64> = (1..=inputs.len() as u64).collect();
-    if inputs == in_order { Ok(inputs) } else { Err(format!("decided {inputs:?}")) }
+    if inputs == in_order {
+        Ok(inputs)
+    } else {
+        Err(format!("decided {inputs:?}"))
+    }
 }
 
 /// The next decisions of a writer that knows this much.
 fn decide(skeleton: &Skeleton, epoch: u64, most: usize, salt: usize) -> Vec<Rec> {
-    let (mut seq, mut head) =
-        skeleton.owners.get(&OWNER).map_or((0, 0), |chain| (chain.seq, as_name(chain.head)));
+    let (mut seq, mut head) = skeleton
+        .owners
+        .get(&OWNER)
+        .map_or((0, 0), |chain| (chain.seq, as_name(chain.head)));
     let from = skeleton.next_input(Topic::Commands).unwrap_or(1);
     let mut made = Vec::new();
     for input in (from..=INPUTS).take(most) {
         seq += 1;
-        let rec = Rec::Decided { epoch, seq, prev: head, input, salt };
+        let rec = Rec::Decided {
+            epoch,
+            seq,
+            prev: head,
+            input,
+            salt,
+        };
         head = rec.name();
         made.push(rec);
     }
@@ -210,13 +257,18 @@ fn successors(state: &State, rule: Rule) -> Vec<State> {
                 if rule == Rule::StartsSilently && !begins.log.is_empty() {
                     let epoch = fold(&begins.log).writer_epoch.unwrap_or_default();
                     let next_offset = begins.log.len() as u64;
-                    begins.writers[writer] =
-                        Phase::Leading { epoch, known: next_offset, next: next_offset };
+                    begins.writers[writer] = Phase::Leading {
+                        epoch,
+                        known: next_offset,
+                        next: next_offset,
+                    };
                     next.push(begins);
                     continue;
                 }
                 if rule == Rule::ReadsTooEarly {
-                    begins.writers[writer] = Phase::Read { known: begins.log.len() as u64 };
+                    begins.writers[writer] = Phase::Read {
+                        known: begins.log.len() as u64,
+                    };
                     next.push(begins);
                     continue;
                 }
@@ -230,17 +282,29 @@ fn successors(state: &State, rule: Rule) -> Vec<State> {
             Phase::Read { known } => {
                 for fate in FATES {
                     next.extend(append(state, writer, &[Rec::Started], fate, |offset| {
-                        Phase::Leading { epoch: offset, known, next: offset + 1 }
+                        Phase::Leading {
+                            epoch: offset,
+                            known,
+                            next: offset + 1,
+                        }
                     }));
                 }
             }
             Phase::Started { epoch } => {
                 let mut after = state.clone();
                 let end = epoch + 1;
-                after.writers[writer] = Phase::Leading { epoch, known: end, next: end };
+                after.writers[writer] = Phase::Leading {
+                    epoch,
+                    known: end,
+                    next: end,
+                };
                 next.push(after);
             }
-            Phase::Leading { epoch, known, next: expected } => {
+            Phase::Leading {
+                epoch,
+                known,
+                next: expected,
+            } => {
                 let skeleton = fold(&state.log[..known as usize]);
                 for most in 1..=2 {
                     let records = decide(&skeleton, epoch, most, writer);
@@ -252,7 +316,11 @@ fn successors(state: &State, rule: Rule) -> Vec<State> {
                         next.extend(append(state, writer, &records, fate, |offset| {
                             if offset == expected {
                                 let end = expected + count;
-                                Phase::Leading { epoch, known: end, next: end }
+                                Phase::Leading {
+                                    epoch,
+                                    known: end,
+                                    next: end,
+                                }
                             } else {
                                 Phase::Stopped
                             }
@@ -302,7 +370,11 @@ fn every_input_is_decided_once_in_every_interleaving() {
     let explored = explore(3, 2, Rule::Real);
     println!("{} states", explored.states);
     assert_eq!(explored.violation, None);
-    assert!(explored.states > 10_000, "the model shrank to {} states", explored.states);
+    assert!(
+        explored.states > 10_000,
+        "the model shrank to {} states",
+        explored.states
+    );
 }
 
 #[test]

@@ -4,4 +4,5 @@ mod erasure;
 mod fencing_model;
 mod parking;
 mod simulation;
+mod stories;
 mod talk;

@@ -25,15 +25,28 @@ async fn poisons(world: &World, topic: Topic) -> BTreeMap<&'static str, Bytes> {
     unknown[2..10].fill(0xee);
     let mut swapped = Envelope::decode(&good).unwrap();
     swapped.parts[0].body.reverse();
-    let other = if topic == Topic::Commands { Topic::Candidates } else { Topic::Commands };
+    let other = if topic == Topic::Commands {
+        Topic::Candidates
+    } else {
+        Topic::Commands
+    };
     BTreeMap::from([
-        ("garbage bytes", Bytes::from_static(b"\xc3\x01 what is this")),
+        (
+            "garbage bytes",
+            Bytes::from_static(b"\xc3\x01 what is this"),
+        ),
         ("nothing at all", Bytes::new()),
         ("a truncated frame", good.slice(..good.len() / 2)),
         ("an unknown schema", Bytes::from(unknown)),
         ("2 MiB of noise", Bytes::from(vec![0x5a; 2 << 20])),
-        ("a body of something else", Bytes::from(swapped.encode().unwrap())),
-        ("a record of another topic", good_payload(world, other).await),
+        (
+            "a body of something else",
+            Bytes::from(swapped.encode().unwrap()),
+        ),
+        (
+            "a record of another topic",
+            good_payload(world, other).await,
+        ),
     ])
 }
 
@@ -44,16 +57,24 @@ async fn good_payload(world: &World, topic: Topic) -> Bytes {
         world.grant("a", "poison").await
     } else {
         let meta = world.accept(&turn).await;
-        world.extracted(&meta, World::found(&turn, Vec::new())).await
+        world
+            .extracted(&meta, World::found(&turn, Vec::new()))
+            .await
     };
     let at = [position.offset];
-    let records = world.calm.read_at(topic, position.partition, &at).await.unwrap();
+    let records = world
+        .calm
+        .read_at(topic, position.partition, &at)
+        .await
+        .unwrap();
     records[0].payload.clone()
 }
 
 async fn append(world: &World, topic: Topic, owner: &str, payload: Bytes) {
     let key = world.owner(owner).1;
-    world.append(topic, key, vec![NewRecord { key, payload }]).await;
+    world
+        .append(topic, key, vec![NewRecord { key, payload }])
+        .await;
 }
 
 /// Turns until nothing is left to do, and some more: a stage that begins again and again is no rest.
@@ -92,26 +113,48 @@ async fn one_poison(topic: Topic, what: &str, payload: Bytes) {
     assert_eq!(manager.turn().await.unwrap(), Progress::Began, "{what}");
     manager.turn().await.unwrap();
     let a = world.owner("a").1;
-    assert_eq!(manager.parked(), [a], "{what} in {topic}: parked within one turn");
+    assert_eq!(
+        manager.parked(),
+        [a],
+        "{what} in {topic}: parked within one turn"
+    );
     rest(&mut manager).await;
     let before = world.calm.dump().len();
     rest(&mut manager).await;
-    assert_eq!(world.calm.dump().len(), before, "{what} in {topic}: no circles");
-    assert_eq!(believed(&world.state("b").await), ["allergy mango active[0,…)"]);
+    assert_eq!(
+        world.calm.dump().len(),
+        before,
+        "{what} in {topic}: no circles"
+    );
+    assert_eq!(
+        believed(&world.state("b").await),
+        ["allergy mango active[0,…)"]
+    );
     // Everything of `a` after the poison waits; what came before it counts.
     let expected: &[&str] = match topic {
         Topic::Candidates => &["smoking status smoker active[1,…)"],
         _ => &[],
     };
-    assert_eq!(believed(&world.state("a").await), expected, "{what} in {topic}");
+    assert_eq!(
+        believed(&world.state("a").await),
+        expected,
+        "{what} in {topic}"
+    );
     let balance = world.balance().await;
-    assert!(balance.is_exact() && balance.parked > 0, "{what} in {topic}: {balance:?}");
+    assert!(
+        balance.is_exact() && balance.parked > 0,
+        "{what} in {topic}: {balance:?}"
+    );
     drain(&mut world.indexer(0)).await.unwrap();
     assert!(world.diff(&world.stores.projections()).await.is_clean());
     // A start finds the owner parked and writes nothing but that it started.
     manager.drop_state();
     rest(&mut manager).await;
-    assert_eq!(manager.parked(), [a], "{what} in {topic}: still parked after a start");
+    assert_eq!(
+        manager.parked(),
+        [a],
+        "{what} in {topic}: still parked after a start"
+    );
 }
 
 /// Owner A said something, then something that this version cannot read, then changed it. Owner B spoke
@@ -138,7 +181,11 @@ async fn a_parked_owner() -> (World, std::sync::Arc<MisreadLog>, Consumer) {
     rest(&mut manager).await;
     assert_eq!(manager.parked(), [world.owner("a").1]);
     let smoker = ["smoking status smoker active[1,…)"];
-    assert_eq!(believed(&world.state("a").await), smoker, "the change waits");
+    assert_eq!(
+        believed(&world.state("a").await),
+        smoker,
+        "the change waits"
+    );
     assert_eq!(world.state("b").await.seq, 101, "the others go on");
     (world, log, manager)
 }
@@ -147,7 +194,11 @@ async fn outcomes(world: &World, of: OwnerKey) -> Vec<String> {
     let mut outcomes = Vec::new();
     for replayed in world.replay().await {
         for offset in &replayed.skeleton.owners[&of].offsets {
-            let position = Position { topic: Topic::Memories, partition: 0, offset: *offset };
+            let position = Position {
+                topic: Topic::Memories,
+                partition: 0,
+                offset: *offset,
+            };
             if let Opened::Decided(decided) = world.open(position).await {
                 outcomes.push(decided.decided.outcome.code());
             }
@@ -163,7 +214,10 @@ fn an_erasure_overtakes_what_waits_and_releases_it_as_erased() {
         world.erase("a", "forget", Target::Owner).await;
         manager.turn().await.unwrap();
         let erased = world.state("a").await;
-        assert_eq!(erased.closed_through, 1, "decided at once, while the owner is parked");
+        assert_eq!(
+            erased.closed_through, 1,
+            "decided at once, while the owner is parked"
+        );
         assert!(erased.claims.is_empty());
         // A start reads again what waited, readable or not.
         manager.drop_state();
@@ -171,7 +225,16 @@ fn an_erasure_overtakes_what_waits_and_releases_it_as_erased() {
         assert_eq!(manager.parked(), []);
         let a = world.owner("a").1;
         let all = outcomes(&world, a).await;
-        assert_eq!(all, ["stored", "stored", "stored", "rejected(erased)", "rejected(erased)"]);
+        assert_eq!(
+            all,
+            [
+                "stored",
+                "stored",
+                "stored",
+                "rejected(erased)",
+                "rejected(erased)"
+            ]
+        );
         drain(&mut world.indexer(0)).await.unwrap();
         let (first, again) = (world.states().await, world.states().await);
         assert_eq!(digest::exact(&first[&a]), digest::exact(&again[&a]));
@@ -208,7 +271,10 @@ fn what_waited_is_applied_in_order_when_it_can_be_read() {
         say(&plain, "a", "poison", 2, "allergy=mango").await;
         say(&plain, "a", "supersede", 3, "~smoking_status=former").await;
         plain.settle().await;
-        assert_eq!(digest::content(&state), digest::content(&plain.state("a").await));
+        assert_eq!(
+            digest::content(&state),
+            digest::content(&plain.state("a").await)
+        );
         let balance = world.balance().await;
         assert!(balance.is_exact() && balance.parked == 0, "{balance:?}");
         assert!(world.verify().await.is_good());
@@ -224,7 +290,16 @@ fn what_was_written_while_the_owner_waited_is_not_lost() {
         let turn = world.turn(&said("a", "asked", 6, "tea"));
         let mut claim = claim.claim(None, day(6), World::source_of(&turn));
         claim.importance = Permille::ONE;
-        world.command("a", "api", "asked", Command::Remember { claim: Box::new(claim) }).await;
+        world
+            .command(
+                "a",
+                "api",
+                "asked",
+                Command::Remember {
+                    claim: Box::new(claim),
+                },
+            )
+            .await;
         rest(&mut manager).await;
         say(&world, "b", "last", 7, "allergy=peanut").await;
         rest(&mut manager).await;
@@ -261,10 +336,17 @@ fn an_owner_that_came_back_after_an_erasure_is_parked_like_any_other() {
         rest(&mut manager).await;
         manager.drop_state();
         rest(&mut manager).await;
-        assert_eq!(manager.parked().len(), 1, "the old erasure says nothing about the new record");
+        assert_eq!(
+            manager.parked().len(),
+            1,
+            "the old erasure says nothing about the new record"
+        );
         log.mend();
         manager.drop_state();
         rest(&mut manager).await;
-        assert_eq!(believed(&world.state("a").await), ["allergy peanut active[2,…)"]);
+        assert_eq!(
+            believed(&world.state("a").await),
+            ["allergy peanut active[2,…)"]
+        );
     });
 }

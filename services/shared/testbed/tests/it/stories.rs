@@ -1,4 +1,4 @@
-//! The scenario files over doubles.
+//! The stories over doubles.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use anamnesis_pipeline::doubles::vectors::MemoryVectors;
 use anamnesis_pipeline::embedder::{Embed, Embedder as _};
 use anamnesis_pipeline::hash_embedder::HashEmbedder;
 use anamnesis_pipeline::stores::Stores;
-use anamnesis_testbed::scenario::{Ground, play_all};
+use anamnesis_testbed::story::{Ground, play_all};
 
 const LOG: LogId = LogId::from_bytes([5; 16]);
 const PARTITIONS: u32 = 2;
@@ -26,7 +26,12 @@ async fn doubles() -> Ground {
     let embed: Embed = Arc::new(HashEmbedder::new());
     let model = embed.identity().clone();
     Ground {
-        log: Arc::new(MemoryLog::new(clock.clone(), PARTITIONS, LOG, identity_payload)),
+        log: Arc::new(MemoryLog::new(
+            clock.clone(),
+            PARTITIONS,
+            LOG,
+            identity_payload,
+        )),
         codec: Codec::new(Arc::new(MemoryKeyring::new(7))),
         stores: Stores {
             records: Arc::new(MemoryRecords::new(LOG, PARTITIONS)),
@@ -40,8 +45,8 @@ async fn doubles() -> Ground {
 }
 
 #[tokio::test]
-async fn every_scenario_holds_over_doubles() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+async fn every_story_holds_over_doubles() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("stories");
     let wrong = play_all(&folder, doubles).await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! Scenario files: what was said, and what is then believed and recalled, as of when. A clinician can
+//! Stories: what was said, and what is then believed and recalled, as of when. A clinician can
 //! read them. The same files are played over doubles and over real stores.
 
 use std::path::Path;
@@ -114,21 +114,32 @@ where
     let mut files: Vec<_> = std::fs::read_dir(folder)
         .expect("the folder of scenarios")
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "toml")
+        })
         .collect();
     files.sort();
     assert!(!files.is_empty(), "{} holds no scenario", folder.display());
     let mut wrong = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(&file).expect("a scenario can be read");
-        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = file
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         match toml::from_str::<Scenario>(&text) {
             Err(error) => wrong.push(format!("{name}: {error}")),
             Ok(scenario) => {
                 let mut play = Play::new(make().await);
                 for (number, step) in scenario.step.iter().enumerate() {
                     if let Err(what) = play.step(step).await {
-                        wrong.push(format!("{name} ({}), step {}: {what}", scenario.title, number + 1));
+                        wrong.push(format!(
+                            "{name} ({}), step {}: {what}",
+                            scenario.title,
+                            number + 1
+                        ));
                     }
                 }
             }
@@ -176,7 +187,12 @@ impl Play {
         let mut consumers = Vec::new();
         for stage in &stages {
             for partition in 0..log.partitions() {
-                consumers.push(Consumer::new(log.clone(), stage.clone(), partition, clock.clone()));
+                consumers.push(Consumer::new(
+                    log.clone(),
+                    stage.clone(),
+                    partition,
+                    clock.clone(),
+                ));
             }
         }
         // Receipts stay in the queue: a scenario is about answers.
@@ -197,7 +213,15 @@ impl Play {
             clock,
             settings: Settings::default(),
         };
-        Self { ground, intake, recall, consumers, granted: Vec::new(), events: 0, zone_minutes: 0 }
+        Self {
+            ground,
+            intake,
+            recall,
+            consumers,
+            granted: Vec::new(),
+            events: 0,
+            zone_minutes: 0,
+        }
     }
 
     async fn settle(&mut self) -> Result<(), String> {
@@ -256,25 +280,39 @@ impl Play {
             return Ok(());
         }
         let caller = Caller::local(TENANT);
-        let order = Order { caller: &caller, owner, key: None };
+        let order = Order {
+            caller: &caller,
+            owner,
+            key: None,
+        };
         let ask = ConsentChange {
             max_sensitivity: Some(4.into()),
             valid_from: Some(Timestamp::from_millis(0)),
             ..ConsentChange::default()
         };
-        self.intake.consent(&order, &ask).await.map_err(|error| error.to_string())?;
+        self.intake
+            .consent(&order, &ask)
+            .await
+            .map_err(|error| error.to_string())?;
         self.granted.push(owner.to_string());
         self.settle().await
     }
 
     fn event(&self, owner: &Owner, id: &str) -> EventTag {
-        self.ground.codec.keys().id_key().event(self.key(owner), "chat", id, "")
+        self.ground
+            .codec
+            .keys()
+            .id_key()
+            .event(self.key(owner), "chat", id, "")
     }
 
     async fn say(&mut self, step: &Step, owner: &Owner, text: &str) -> Result<(), String> {
         self.grant(owner).await?;
         self.events += 1;
-        let event_id = step.event.clone().unwrap_or_else(|| format!("e{}", self.events));
+        let event_id = step
+            .event
+            .clone()
+            .unwrap_or_else(|| format!("e{}", self.events));
         let said_at = match &step.said_at {
             Some(at) => Timestamp::parse(at).map_err(|error| error.to_string())?,
             None => self.ground.clock.now(),
@@ -297,8 +335,11 @@ impl Play {
             structured: None,
         };
         let caller = Caller::local(TENANT);
-        let answer =
-            self.intake.accept(&caller, vec![message]).await.map_err(|error| error.to_string())?;
+        let answer = self
+            .intake
+            .accept(&caller, vec![message])
+            .await
+            .map_err(|error| error.to_string())?;
         if let Some(rejected) = answer.rejected.first() {
             return Err(format!("rejected: {}", rejected.code));
         }
@@ -340,9 +381,15 @@ impl Play {
 
     async fn erase(&mut self, owner: &Owner, event: &str) -> Result<(), String> {
         let caller = Caller::local(TENANT);
-        let order = Order { caller: &caller, owner, key: None };
-        let targets =
-            Targets { message: Some(self.event(owner, event).to_string()), ..Targets::default() };
+        let order = Order {
+            caller: &caller,
+            owner,
+            key: None,
+        };
+        let targets = Targets {
+            message: Some(self.event(owner, event).to_string()),
+            ..Targets::default()
+        };
         let reason = Text::new("asked");
         self.intake
             .forget(&order, &targets, ForgetMode::Erase, &reason)
@@ -360,8 +407,9 @@ impl Play {
             subject: step.about.as_ref().map(ToString::to_string),
             ..RecallRequest::default()
         };
-        let (owner, ask) =
-            request.validate(self.ground.clock.now()).map_err(|problem| problem.detail)?;
+        let (owner, ask) = request
+            .validate(self.ground.clock.now())
+            .map_err(|problem| problem.detail)?;
         let scope = self.scope(&owner);
         let answer = self
             .recall
@@ -375,25 +423,43 @@ impl Play {
         let records = &self.ground.stores.records;
         let scope = self.scope(owner);
         let instant = |text: &Option<String>| {
-            text.as_deref().map(Timestamp::parse).transpose().map_err(|error| error.to_string())
+            text.as_deref()
+                .map(Timestamp::parse)
+                .transpose()
+                .map_err(|error| error.to_string())
         };
         let known = instant(&step.known_at)?.map_or(Known::Latest, Known::At);
         let filter = Filter {
             scope,
-            cut: records.cut(scope, known).await.map_err(|error| error.to_string())?,
+            cut: records
+                .cut(scope, known)
+                .await
+                .map_err(|error| error.to_string())?,
             valid_at: Some(instant(&step.as_of)?.unwrap_or_else(|| self.ground.clock.now())),
             time_range: None,
-            kinds: Some(Kind::ALL.iter().copied().filter(|kind| *kind != Kind::Episode).collect()),
+            kinds: Some(
+                Kind::ALL
+                    .iter()
+                    .copied()
+                    .filter(|kind| *kind != Kind::Episode)
+                    .collect(),
+            ),
             statuses: vec![Status::Active, Status::Superseded, Status::Conflicted],
-            subject: step.about.clone().map_or(SubjectFilter::Any, SubjectFilter::Only),
+            subject: step
+                .about
+                .clone()
+                .map_or(SubjectFilter::Any, SubjectFilter::Only),
             context_tags: None,
         };
         let page = records
             .list(&filter, ListOrder::Recorded, 500, None)
             .await
             .map_err(|error| error.to_string())?;
-        let memories: Vec<Memory> =
-            page.versions.into_iter().map(|version| version.memory).collect();
+        let memories: Vec<Memory> = page
+            .versions
+            .into_iter()
+            .map(|version| version.memory)
+            .collect();
         let shown: Vec<String> = memories.iter().map(show).collect();
         for wanted in &step.holds {
             if !shown.iter().any(|memory| fits(memory, wanted)) {
@@ -406,9 +472,10 @@ impl Play {
             }
         }
         match step.count {
-            Some(count) if count != memories.len() => {
-                Err(format!("{} memories hold, not {count}: {shown:?}", memories.len()))
-            }
+            Some(count) if count != memories.len() => Err(format!(
+                "{} memories hold, not {count}: {shown:?}",
+                memories.len()
+            )),
             Some(_) | None => Ok(()),
         }
     }
@@ -439,7 +506,12 @@ fn check_answer(step: &Step, answer: &Answer) -> Result<(), String> {
         .iter()
         .map(|recalled| {
             let record = &recalled.record;
-            format!("{} [{} {}]", record.text.expose(), record.subject, record.status)
+            format!(
+                "{} [{} {}]",
+                record.text.expose(),
+                record.subject,
+                record.status
+            )
         })
         .collect();
     for wanted in &step.told {
