@@ -64,7 +64,31 @@ impl Generations {
         generations
             .write()
             .map_err(|source| failed("write the list", source))?;
+        generations.sweep()?;
         Ok(generations)
+    }
+
+    /// Deletes generations that are not in use: what a rebuild that was killed left behind is reached
+    /// by no erasure.
+    fn sweep(&self) -> Result<(), GenerationsError> {
+        let failed = |source| GenerationsError::Io {
+            what: format!("cannot look into {}", self.dir.display()),
+            source,
+        };
+        for entry in std::fs::read_dir(&self.dir).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let generation = name.and_then(|name| name.rsplit_once('-'));
+            let is_left_over = generation.is_some_and(|(store, number)| {
+                let store = Store::ALL.into_iter().find(|one| one.as_str() == store);
+                let number: Option<u64> = number.parse().ok();
+                store.is_some_and(|store| number.is_some_and(|number| number != self.number(store)))
+            });
+            if is_left_over {
+                remove(&path)?;
+            }
+        }
+        Ok(())
     }
 
     fn number(&self, store: Store) -> u64 {
