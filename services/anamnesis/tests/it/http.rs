@@ -107,11 +107,7 @@ async fn a_conversation_becomes_memories_that_follow_both_clocks() {
         (&json!("active"), &json!("medication"))
     );
     let answer = server.recall(PATIENT, "我对虾过敏吗？", json!({})).await;
-    assert_eq!(
-        first(&answer, "虾")["polarity"],
-        json!("-"),
-        "{answer}"
-    );
+    assert_eq!(first(&answer, "虾")["polarity"], json!("-"), "{answer}");
     let answer = server
         .recall(PATIENT, "Does my uncle have a disease?", json!({}))
         .await;
@@ -138,11 +134,7 @@ async fn a_conversation_becomes_memories_that_follow_both_clocks() {
         .await;
     first(&answer, "10 mg");
     let answer = server.recall(PATIENT, "我对虾过敏吗？", then).await;
-    assert_eq!(
-        first(&answer, "虾")["polarity"],
-        json!("+"),
-        "{answer}"
-    );
+    assert_eq!(first(&answer, "虾")["polarity"], json!("+"), "{answer}");
     let known = json!({"known_at": early});
     let answer = server
         .recall(PATIENT, "What dose of lisinopril do I take?", known)

@@ -1,7 +1,13 @@
 //! One binary for everything that needs the whole product: each further one would link it all again.
 
 mod crash;
+mod erasure;
 mod http;
 mod node;
+mod privacy;
+mod real_data;
 mod refusals;
+mod stores;
+mod story;
 mod tidy;
+mod variants;

@@ -365,26 +365,6 @@ impl Server {
         let log = || std::fs::read_to_string(&self.log).unwrap_or_default();
         assert_eq!(status.code(), Some(0), "a graceful stop:\n{}", log());
     }
-
-    /// Waits until everything accepted is decided and in every store.
-    pub(crate) async fn settle(&self) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let balance = self.http.get("/v1/audit/balance").await.expect(200);
-            let is_decided = balance["in_flight"] == json!(0);
-            let ready = self.http.get("/readyz").await;
-            let behind = ready.body["behind_records"].as_object();
-            if is_decided && behind.is_some_and(|stores| stores.values().all(|n| *n == json!(0))) {
-                return;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "not settled: {balance} {}",
-                ready.body
-            );
-            tokio::time::sleep(PAUSE * 4).await;
-        }
-    }
 }
 
 impl std::ops::Deref for Server {
@@ -492,6 +472,26 @@ impl Http {
             .expect("an answer")
     }
 
+    /// Waits until everything accepted is decided and in every store.
+    pub(crate) async fn settle(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let balance = self.get("/v1/audit/balance").await.expect(200);
+            let is_decided = balance["in_flight"] == json!(0);
+            let ready = self.get("/readyz").await;
+            let behind = ready.body["behind_records"].as_object();
+            if is_decided && behind.is_some_and(|stores| stores.values().all(|n| *n == json!(0))) {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "not settled: {balance} {}",
+                ready.body
+            );
+            tokio::time::sleep(PAUSE * 4).await;
+        }
+    }
+
     /// The owner agrees to everything, from long ago.
     pub(crate) async fn grant(&self, owner: &str) {
         let body = json!({
@@ -519,20 +519,6 @@ pub(crate) fn texts(answer: &Value) -> Vec<String> {
         .iter()
         .map(|memory| memory["text"].as_str().unwrap_or_default().to_owned())
         .collect()
-}
-
-/// The answer without its id and without what differs between two runs over the same state.
-pub(crate) fn settled(answer: &Value) -> String {
-    let mut answer = answer.clone();
-    let fields = answer.as_object_mut().expect("an object");
-    fields.remove("recall_id");
-    if let Some(legs) = fields.get_mut("legs").and_then(Value::as_object_mut) {
-        for leg in legs.values_mut().filter_map(Value::as_object_mut) {
-            leg.remove("ms");
-            leg.remove("position");
-        }
-    }
-    answer.to_string()
 }
 
 /// What a call gave back.
