@@ -263,30 +263,99 @@ impl Answer {
     /// The answer without its id and without what differs between two runs over the same state: times
     /// taken, what did not come in time, and how far the stores had read. What a re-run must reproduce.
     pub fn settled(&self) -> Value {
-        let mut value = serde_json::to_value(self).expect("an answer is plain data");
-        if let Some(fields) = value.as_object_mut() {
-            fields.shift_remove("recall_id");
-            if let Some(degraded) = fields.get_mut("degraded").and_then(Value::as_array_mut) {
-                degraded.retain(|part| part != LATE);
-            }
-            if let Some(legs) = fields.get_mut("legs").and_then(Value::as_object_mut) {
-                for leg in legs.values_mut().filter_map(Value::as_object_mut) {
-                    leg.shift_remove("ms");
-                    leg.shift_remove("position");
-                }
-            }
-        }
-        value
+        serde_json::to_value(Settled::of(self)).expect("an answer is plain data")
     }
 
     /// Of the settled answer's bytes: all that a receipt can keep of the words in it.
     pub fn digest(&self) -> Hash {
-        Hash::of(self.settled().to_string().as_bytes())
+        // The bytes that the settled value prints, without making the value.
+        let bytes = serde_json::to_vec(&Settled::of(self)).expect("an answer is plain data");
+        Hash::of(&bytes)
     }
 
     /// Of how the question was understood.
     pub fn question_digest(&self) -> Hash {
         let question = serde_json::to_vec(&self.query).expect("a question is plain data");
         Hash::of(&question)
+    }
+}
+
+/// [`Answer::settled`] before it is written.
+#[derive(Serialize)]
+struct Settled<'a> {
+    answerable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<Reason>,
+    query: &'a QueryView,
+    memories: &'a [Recalled],
+    legs: SettledLegs<'a>,
+    degraded: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explain: Option<&'a Explain>,
+}
+
+#[derive(Serialize)]
+struct SettledLegs<'a> {
+    text: SettledLeg<'a>,
+    vector: SettledLeg<'a>,
+    graph: SettledLeg<'a>,
+}
+
+#[derive(Serialize)]
+struct SettledLeg<'a> {
+    ran: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    semantic: Option<bool>,
+}
+
+impl<'a> Settled<'a> {
+    fn of(answer: &'a Answer) -> Self {
+        let Answer {
+            recall_id: _,
+            answerable,
+            reason,
+            query,
+            memories,
+            legs,
+            degraded,
+            explain,
+        } = answer;
+        let parts = degraded.iter().map(String::as_str);
+        Self {
+            answerable: *answerable,
+            reason: *reason,
+            query,
+            memories,
+            legs: SettledLegs {
+                text: SettledLeg::of(&legs.text),
+                vector: SettledLeg::of(&legs.vector),
+                graph: SettledLeg::of(&legs.graph),
+            },
+            degraded: parts.filter(|part| *part != LATE).collect(),
+            explain: explain.as_ref(),
+        }
+    }
+}
+
+impl<'a> SettledLeg<'a> {
+    fn of(leg: &'a LegReport) -> Self {
+        let LegReport {
+            ran,
+            ms: _,
+            position: _,
+            reason,
+            model,
+            semantic,
+        } = leg;
+        Self {
+            ran: *ran,
+            reason: reason.as_deref(),
+            model: model.as_deref(),
+            semantic: *semantic,
+        }
     }
 }

@@ -6,7 +6,7 @@ use anamnesis_domain::ids::MemoryId;
 use anamnesis_domain::memory::Kind;
 use anamnesis_domain::owner::Owner;
 use anamnesis_pipeline::stores::{Filter, MemoryVersion, Order, SubjectFilter};
-use futures::future::{try_join, try_join_all};
+use futures::future::try_join_all;
 use tracing::error;
 
 use crate::answer::{Reason, Record};
@@ -24,17 +24,17 @@ const HISTORY_MAX: usize = 10;
 
 impl Recall {
     /// The authority's word on what the legs proposed: only versions that it holds itself, admitted by
-    /// the same filters. Memories of a kind that the question names outright join here, whatever words
-    /// they use: a question for allergies must not miss one.
+    /// the same filters. `listed` joins here ([`Recall::listed`]).
     pub(crate) async fn confirm(
         &self,
         reach: &Reach,
         understood: &Understood,
         fused: Vec<(MemoryId, Evidence)>,
+        listed: Vec<Vec<MemoryVersion>>,
     ) -> Result<Vec<(MemoryVersion, Evidence)>, RecallError> {
         let ids: Vec<MemoryId> = fused.iter().map(|(id, _)| *id).collect();
-        let asked = reach.filters.iter();
-        let admitted = asked.map(|filter| self.admitted(filter, &ids, &understood.kinds));
+        let asked = reach.filters.iter().zip(listed);
+        let admitted = asked.map(|(filter, listed)| self.admitted(filter, &ids, listed));
         let mut found: BTreeMap<MemoryId, MemoryVersion> = BTreeMap::new();
         for versions in try_join_all(admitted).await? {
             found.extend(versions);
@@ -60,16 +60,14 @@ impl Recall {
         Ok(confirmed)
     }
 
-    /// What one filter admits of the legs' hits, of the kinds asked for, and of what these are in
-    /// conflict with.
+    /// What one filter admits of the legs' hits, with what was listed and what these are in conflict with.
     async fn admitted(
         &self,
         filter: &Filter,
         ids: &[MemoryId],
-        kinds: &[Kind],
+        listed: Vec<MemoryVersion>,
     ) -> Result<BTreeMap<MemoryId, MemoryVersion>, RecallError> {
-        let (checked, listed) =
-            try_join(self.checked(filter, ids), self.listed(filter, kinds)).await?;
+        let checked = self.checked(filter, ids).await?;
         let versions = own(filter, checked).chain(own(filter, listed));
         let mut found: BTreeMap<MemoryId, MemoryVersion> = versions
             .map(|version| (version.memory.id, version))
@@ -95,7 +93,23 @@ impl Recall {
         Ok(self.parts.stores.records.check(filter, ids).await?)
     }
 
-    async fn listed(
+    /// Memories of a kind that the question names outright, whatever words they use, by filter: a
+    /// question for allergies must not miss one.
+    pub(crate) async fn listed(
+        &self,
+        reach: &Reach,
+        kinds: &[Kind],
+    ) -> Result<Vec<Vec<MemoryVersion>>, RecallError> {
+        try_join_all(
+            reach
+                .filters
+                .iter()
+                .map(|filter| self.listed_by(filter, kinds)),
+        )
+        .await
+    }
+
+    async fn listed_by(
         &self,
         filter: &Filter,
         kinds: &[Kind],

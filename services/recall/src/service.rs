@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::answer::{
-    Answer, Considered, Explain, Legs, QueryView, RangeView, Recalled, Record, subject_view,
+    Answer, Considered, Explain, Legs, QueryView, RangeView, Reason, Recalled, Record, subject_view,
 };
 use crate::authority::show_both_sides;
 use crate::fuse::fuse;
 use crate::kept::{Comparison, KeptAnswer, LATE, compare};
-use crate::legs::{self, Deadlines};
+use crate::legs::{self, Deadlines, Leg};
 use crate::metrics::{
     DEGRADED_TOTAL, OUTCOMES_TOTAL, RECALL_SECONDS, RECALLS_TOTAL, RECEIPTS_TOTAL,
 };
@@ -364,7 +364,6 @@ impl Recall {
         seen: &Seen,
     ) -> Result<Answer, RecallError> {
         let Parts {
-            stores,
             embed,
             reader,
             settings,
@@ -380,26 +379,14 @@ impl Recall {
         );
         let reach = reach(scope, seen.cut, ask, &understood, readable, seen.now);
 
-        let deadlines = Deadlines {
-            text: Duration::from_millis(settings.text_deadline_ms),
-            vector: Duration::from_millis(settings.vector_deadline_ms),
-            graph: Duration::from_millis(settings.graph_deadline_ms),
-        };
-        let question = understood.rewritten.expose();
-        let (text, vector) = legs::text_and_vector(
-            stores,
-            embed,
-            &reach.filters,
-            &understood.search,
-            question,
-            deadlines,
-        )
-        .await;
-        let entities = &understood.terms.entities;
-        let graph = legs::graph(stores, &reach.filters, &text, &vector, entities, deadlines).await;
+        let (legs, listed) = tokio::join!(
+            self.legs(&reach, &understood),
+            self.listed(&reach, &understood.kinds)
+        );
+        let [text, vector, graph] = legs;
         let fused = fuse(&text.hits, &vector.hits, &graph.hits);
-
-        let confirmed = self.confirm(&reach, &understood, fused).await?;
+        let confirmed = self.confirm(&reach, &understood, fused, listed?).await?;
+        let is_any_known = !confirmed.is_empty();
         let model = Model {
             is_semantic: embed.is_semantic(),
             unrelated: settings
@@ -435,9 +422,10 @@ impl Recall {
         scored.retain(|one| !silent.has(one.version.memory.id));
         let selected = select(scored, floor, ask.top_k);
 
-        let reason = match selected.is_empty() {
-            true => Some(self.why_nothing(&reach).await?),
-            false => None,
+        let reason = match (selected.is_empty(), is_any_known) {
+            (true, true) => Some(Reason::BelowFloor),
+            (true, false) => Some(self.why_nothing(&reach).await?),
+            (false, _) => None,
         };
         let explain =
             considered.map(|all| explain(&understood, &reach, floor, all, &selected, &silent));
@@ -495,6 +483,34 @@ impl Recall {
             degraded,
             explain,
         })
+    }
+
+    /// What the three legs propose, the graph from the best of the other two.
+    async fn legs(&self, reach: &Reach, understood: &Understood) -> [Leg; 3] {
+        let Parts {
+            stores,
+            embed,
+            settings,
+            ..
+        } = &self.parts;
+        let deadlines = Deadlines {
+            text: Duration::from_millis(settings.text_deadline_ms),
+            vector: Duration::from_millis(settings.vector_deadline_ms),
+            graph: Duration::from_millis(settings.graph_deadline_ms),
+        };
+        let question = understood.rewritten.expose();
+        let (text, vector) = legs::text_and_vector(
+            stores,
+            embed,
+            &reach.filters,
+            &understood.search,
+            question,
+            deadlines,
+        )
+        .await;
+        let entities = &understood.terms.entities;
+        let graph = legs::graph(stores, &reach.filters, &text, &vector, entities, deadlines).await;
+        [text, vector, graph]
     }
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct Term {
 pub(crate) struct Terms {
     pub terms: Vec<Term>,
     pub entities: Vec<Entity>,
+    /// Tokens of each entity's canonical name, read once and not for every memory.
+    names: Vec<Vec<String>>,
 }
 
 impl Terms {
@@ -60,7 +62,12 @@ impl Terms {
             };
             terms = tokens.iter().map(plain).collect();
         }
-        Self { terms, entities }
+        let name = |entity: &Entity| tokens::query_tokens(entity.name.expose());
+        Self {
+            names: entities.iter().map(name).collect(),
+            terms,
+            entities,
+        }
     }
 
     /// Kinds that the question asks for by a word.
@@ -80,10 +87,7 @@ impl Terms {
             .kinds()
             .into_iter()
             .flat_map(|kind| cues::tokens_of(kind).iter().cloned());
-        let names = self
-            .entities
-            .iter()
-            .flat_map(|entity| tokens::query_tokens(entity.name.expose()));
+        let names = self.names.iter().flatten().cloned();
         let added: BTreeSet<String> = cues
             .chain(names)
             .filter(|token| !question.contains(token))
@@ -118,12 +122,9 @@ impl Terms {
             }
             has_identifier |= is_said && term.is_identifier;
         }
-        for (place, entity) in self.entities.iter().enumerate() {
+        for (place, name) in self.names.iter().enumerate() {
             all += 1.0;
-            let mut name = tokens::query_tokens(entity.name.expose())
-                .into_iter()
-                .peekable();
-            let is_said = name.peek().is_some() && name.all(|token| words.contains(&token));
+            let is_said = !name.is_empty() && name.iter().all(|token| words.contains(token));
             if shared.contains(&place) || is_said {
                 covered += 1.0;
             }
