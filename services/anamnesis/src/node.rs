@@ -106,7 +106,7 @@ impl Node {
             codec::identity_payload,
         )?);
         publish_schemas(&log).await?;
-        let codec = Codec::new(open_keyring(&config)?);
+        let codec = Codec::new(open_keyring(&config, &log).await?);
         let embed = open_embedder(&config)?;
         let log_id = log.identity(Topic::Memories, 0).await?.log_id;
         let feed = Feed {
@@ -131,6 +131,7 @@ impl Node {
             )?),
             graph: Arc::new(SqliteGraph::open(&folder(Store::Graph)?, feed)?),
         };
+        check_positions(&log, &stores).await?;
         let snapshots: Snaps = Arc::new(FileSnapshots::new(dir.join("stores").join("snapshots")));
         Ok(Self {
             config,
@@ -179,6 +180,27 @@ async fn publish_schemas(log: &Log) -> Result<(), LogError> {
     Ok(())
 }
 
+/// Stores that have read further than the log goes would never apply what is written next. Looked at
+/// here, before a stage appends and hides it.
+async fn check_positions(log: &Log, stores: &Stores) -> Result<(), NodeError> {
+    for store in stores.projections() {
+        for partition in 0..log.partitions() {
+            let next = store.checkpoint(partition).await?.map_or(0, |c| c.next);
+            let end = log.end(Topic::Memories, partition).await?;
+            if next > end {
+                let store = store.store();
+                let what = format!(
+                    "{store} stands at {next} of memories-{partition}, which ends at {end}: the log \
+                     was replaced or cut; restore it, or rebuild what has read further: anamnesis \
+                     rebuild --store {store}, or all"
+                );
+                return Err(StageError::Broken { what }.into());
+            }
+        }
+    }
+    Ok(())
+}
+
 fn create_dir(dir: &Path) -> Result<(), NodeError> {
     std::fs::create_dir_all(dir).map_err(|source| NodeError::Io {
         what: format!("cannot make the data folder {}", dir.display()),
@@ -186,7 +208,9 @@ fn create_dir(dir: &Path) -> Result<(), NodeError> {
     })
 }
 
-fn open_keyring(config: &Config) -> Result<Keys, NodeError> {
+/// Opens the keyring. What a used log or keyring needs is never made up: new keys would read nothing,
+/// and would stand where the right ones belong.
+async fn open_keyring(config: &Config, log: &Log) -> Result<Keys, NodeError> {
     let KeyringConfig::Sqlite {
         path,
         master_key_file,
@@ -195,16 +219,48 @@ fn open_keyring(config: &Config) -> Result<Keys, NodeError> {
     let path = path
         .clone()
         .unwrap_or_else(|| config.data_dir.join("keys.db"));
+    if !path.exists() && is_used(log).await? {
+        return Err(NodeError::WrongUse {
+            what: format!(
+                "{} is missing, and nothing in the log can be read without it: restore it from its \
+                 backup, or use another data folder",
+                path.display()
+            ),
+        });
+    }
     let master = match (master_key_env, master_key_file) {
         (Some(variable), _) => MasterKey::from_env(variable)?,
         (None, file) => {
             let file: PathBuf = file
                 .clone()
                 .unwrap_or_else(|| config.data_dir.join("master.key"));
+            if path.exists() && !file.exists() {
+                return Err(NodeError::WrongUse {
+                    what: format!(
+                        "{} is missing, and {} cannot be opened without it: restore it from its \
+                         backup",
+                        file.display(),
+                        path.display()
+                    ),
+                });
+            }
             MasterKey::from_file_or_new(&file)?
         }
     };
     Ok(Arc::new(SqliteKeyring::open(&path, &master)?))
+}
+
+/// Whether anything was ever accepted.
+async fn is_used(log: &Log) -> Result<bool, NodeError> {
+    for topic in [Topic::Conversation, Topic::Quarantine, Topic::Commands] {
+        for partition in 0..log.partitions() {
+            // The first record is the partition's identity.
+            if log.end(topic, partition).await? > 1 {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 fn open_embedder(config: &Config) -> Result<Embed, NodeError> {

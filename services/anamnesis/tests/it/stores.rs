@@ -310,9 +310,26 @@ async fn a_folder_that_cannot_be_used_says_why() {
             .says(&[file, "newer version", "format 99"]);
     }
 
-    // Keys of another folder open nothing, and nothing is written.
+    // A master key that is missing is not made up, and another one opens nothing.
     let copy = Folder::copy_of(&folder);
-    std::fs::remove_file(copy.data().join("master.key")).expect("deleted");
+    let master = copy.data().join("master.key");
+    std::fs::remove_file(&master).expect("deleted");
+    copy.run(&["audit", "verify"])
+        .expect(2)
+        .says(&["master.key", "keys.db"]);
+    assert!(
+        !master.exists(),
+        "no other key stands where the right one is missing"
+    );
+    let copy_without_keys = Folder::copy_of(&folder);
+    std::fs::remove_file(copy_without_keys.data().join("keys.db")).expect("deleted");
+    copy_without_keys
+        .run(&["audit", "verify"])
+        .expect(2)
+        .says(&["keys.db", "backup"]);
+    let other = Folder::new();
+    other.run(&["audit", "balance"]).expect(0);
+    std::fs::copy(other.data().join("master.key"), &master).expect("copied");
     copy.run(&["audit", "verify"])
         .expect(2)
         .says(&["master key"]);
