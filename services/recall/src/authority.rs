@@ -12,10 +12,9 @@ use tracing::error;
 use crate::answer::{Reason, Record};
 use crate::fuse::Evidence;
 use crate::metrics::{DROPPED_TOTAL, FOREIGN_TOTAL};
-use crate::reach::{Reach, admits_episode};
+use crate::reach::Reach;
 use crate::select::Scored;
 use crate::service::{Recall, RecallError};
-use crate::understand::Understood;
 
 /// Most memories of a kind that the question names outright which join the legs' hits.
 const LISTED_MAX: usize = 50;
@@ -28,7 +27,6 @@ impl Recall {
     pub(crate) async fn confirm(
         &self,
         reach: &Reach,
-        understood: &Understood,
         fused: Vec<(MemoryId, Evidence)>,
         listed: Vec<Vec<MemoryVersion>>,
     ) -> Result<Vec<(MemoryVersion, Evidence)>, RecallError> {
@@ -44,20 +42,10 @@ impl Recall {
             metrics::counter!(DROPPED_TOTAL, "reason" => "inadmissible").increment(missing);
         }
         let evidence: BTreeMap<MemoryId, Evidence> = fused.into_iter().collect();
-        let reader = self.parts.reader.as_ref();
-        let mut confirmed = Vec::new();
-        for (id, version) in found {
-            if !admits_episode(
-                &version.memory,
-                &understood.subject,
-                &reach.readable,
-                reader,
-            ) {
-                continue;
-            }
-            confirmed.push((version, evidence.get(&id).copied().unwrap_or_default()));
-        }
-        Ok(confirmed)
+        Ok(found
+            .into_iter()
+            .map(|(id, version)| (version, evidence.get(&id).copied().unwrap_or_default()))
+            .collect())
     }
 
     /// What one filter admits of the legs' hits, with what was listed and what these are in conflict with.

@@ -27,7 +27,7 @@ use crate::legs::{self, Deadlines, Leg};
 use crate::metrics::{
     DEGRADED_TOTAL, OUTCOMES_TOTAL, RECALL_SECONDS, RECALLS_TOTAL, RECEIPTS_TOTAL,
 };
-use crate::reach::{Reach, reach, readable_kinds};
+use crate::reach::{Reach, admits_episode, reach, readable_kinds};
 use crate::receipts::{
     self, OutcomeReport, ReceiptError, ReceiptQueue, ReceiptRequest, ReceiptSealer, ReceiptWriter,
     Told,
@@ -385,7 +385,7 @@ impl Recall {
         );
         let [text, vector, graph] = legs;
         let fused = fuse(&text.hits, &vector.hits, &graph.hits);
-        let confirmed = self.confirm(&reach, &understood, fused, listed?).await?;
+        let confirmed = self.confirm(&reach, fused, listed?).await?;
         let is_any_known = !confirmed.is_empty();
         let model = Model {
             is_semantic: embed.is_semantic(),
@@ -408,6 +408,17 @@ impl Recall {
             .collect();
         show_both_sides(&mut scored);
         let floor = ask.min_score.unwrap_or(settings.floor);
+        // Reading a turn costs as much as scoring it, so one that is only dropped is not read.
+        scored.retain(|one| {
+            let is_seen = ask.explain || one.score.relevance >= floor;
+            !is_seen
+                || admits_episode(
+                    &one.version.memory,
+                    &understood.subject,
+                    &reach.readable,
+                    reader.as_ref(),
+                )
+        });
         let silent = if ask.include_history {
             Silent::default()
         } else {

@@ -4,7 +4,7 @@
 //! memory of a new owner would never clear one. The share of the question's telling words that a memory
 //! covers does not depend on anything else, and the two together are lexical relevance.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use anamnesis_domain::memory::{Entity, Kind, Memory};
 use anamnesis_domain::rank;
@@ -41,6 +41,8 @@ pub(crate) struct Terms {
     pub entities: Vec<Entity>,
     /// Tokens of each entity's canonical name, read once and not for every memory.
     names: Vec<Vec<String>>,
+    /// Every token that a memory can count with: of its other words nothing needs to be known.
+    telling: HashSet<String>,
 }
 
 impl Terms {
@@ -63,8 +65,16 @@ impl Terms {
             terms = tokens.iter().map(plain).collect();
         }
         let name = |entity: &Entity| tokens::query_tokens(entity.name.expose());
+        let names: Vec<Vec<String>> = entities.iter().map(name).collect();
+        let cues = terms
+            .iter()
+            .flat_map(|term| &term.kinds)
+            .flat_map(|kind| cues::tokens_of(*kind));
+        let telling = terms.iter().map(|term| &term.token);
+        let telling = telling.chain(cues).chain(names.iter().flatten());
         Self {
-            names: entities.iter().map(name).collect(),
+            telling: telling.cloned().collect(),
+            names,
             terms,
             entities,
         }
@@ -99,6 +109,7 @@ impl Terms {
     pub(crate) fn relevance(&self, memory: &Memory, bm25: f64) -> f64 {
         let words: BTreeSet<String> = tokens::index_tokens(memory.claim.text.expose())
             .into_iter()
+            .filter(|token| self.telling.contains(token))
             .collect();
         let shared: BTreeSet<usize> = self
             .entities
