@@ -2,9 +2,9 @@
 
 use anamnesis_domain::ids::OwnerKey;
 use anamnesis_domain::input::{
-    AccessSummary, Command, Consent, Target, Task, TaskStatus, Topic, Turn, Verdict,
+    AccessSummary, Command, Consent, Position, Target, Task, TaskStatus, Topic, Turn, Verdict,
 };
-use anamnesis_domain::memory::{Claim, Permille};
+use anamnesis_domain::memory::{Claim, Intent, Permille, Polarity};
 use anamnesis_domain::text::Text;
 use anamnesis_pipeline::codec::{InputMeta, Opened};
 use anamnesis_pipeline::log::{EventLog as _, partition_of};
@@ -44,28 +44,78 @@ impl Saying {
     }
 }
 
-/// Writes what an act puts on the log.
-pub async fn play(world: &World, owner: &str, act: &Act) {
+/// Who finds the claims in what is said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Extraction {
+    /// The workload itself: each message comes with its claims.
+    Given,
+    /// The real extractor: messages are only said, aloud.
+    Real,
+}
+
+/// Writes what an act puts on the log; gives the place of the record that a stage reads first.
+pub async fn play(
+    world: &World,
+    owner: &str,
+    act: &Act,
+    extraction: Extraction,
+) -> Option<Position> {
     match act {
+        Act::Say(saying) if extraction == Extraction::Real => {
+            let mut said = saying.as_said(owner);
+            let aloud: Vec<String> = saying.claims.iter().map(aloud).collect();
+            said.text = Text::new(aloud.join(" "));
+            Some(world.accept(&world.turn(&said)).await.position)
+        }
+        // It repeats itself when it crashes.
+        Act::ExtractAgain(_) if extraction == Extraction::Real => None,
         Act::Say(saying) => {
-            world
-                .say(&saying.as_said(owner), |turn| saying.claims_in(turn))
-                .await;
+            let said = saying.as_said(owner);
+            Some(world.say(&said, |turn| saying.claims_in(turn)).await)
         }
         Act::ExtractAgain(saying) => {
-            let said = saying.as_said(owner);
-            let turn = world.turn(&said);
-            if let Some(meta) = first_accepted(world, &turn).await {
-                world
-                    .extracted(&meta, World::found(&turn, saying.claims_in(&turn)))
-                    .await;
-            }
+            let turn = world.turn(&saying.as_said(owner));
+            let meta = first_accepted(world, &turn).await?;
+            let set = World::found(&turn, saying.claims_in(&turn));
+            Some(world.extracted(&meta, set).await)
         }
         Act::Order { event_id, order } => {
-            if let Some(command) = command(world, owner, event_id, order).await {
-                world.command(owner, API, event_id, command).await;
-            }
+            let command = command(world, owner, event_id, order).await?;
+            Some(world.command(owner, API, event_id, command).await)
         }
+    }
+}
+
+/// A claim as a person would say it.
+fn aloud((spec, words): &(String, Option<String>)) -> String {
+    if let Some(words) = words {
+        return format!("{words}。");
+    }
+    let spec = Spec::parse(spec).expect("a workload's claims can be read");
+    let (value, amount) = (&spec.value, spec.quantity.as_ref());
+    let amount = amount.map_or(String::new(), |amount| {
+        format!(" {} {}", amount.micros / 1_000_000, amount.unit)
+    });
+    let not = if spec.polarity == Polarity::Negative {
+        " not"
+    } else {
+        ""
+    };
+    let now = if spec.intent == Intent::Change {
+        " now"
+    } else {
+        ""
+    };
+    match spec.attribute.as_deref() {
+        Some("allergy") => format!("I am{not} allergic to {value}{now}."),
+        Some("medication") if spec.polarity == Polarity::Negative => {
+            format!("I stopped taking {value}.")
+        }
+        Some("medication") => format!("I take {value}{amount} a day{now}."),
+        Some("weight") => format!("I weigh{amount}{now}."),
+        Some("smoking_status") => format!("I am a {value} smoker{now}."),
+        Some(name) => format!("My {} is{not} {value}{now}.", name.replace('_', " ")),
+        None => format!("{value}."),
     }
 }
 

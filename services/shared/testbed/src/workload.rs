@@ -143,7 +143,7 @@ impl Workload {
         };
         let owners = 2 + teller.dice.below(3) as usize;
         let mut rounds = vec![teller.consents(&OWNERS[..owners])];
-        for _ in 0..4 + teller.dice.below(4) {
+        for _ in 0..3 + teller.dice.below(4) {
             let mut round = Vec::new();
             for owner in &OWNERS[..owners] {
                 let acts = 1 + teller.dice.below(4);

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use anamnesis_audit::replay::{Step, read_partition};
 use anamnesis_domain::digest;
 use anamnesis_domain::ids::{Hash, OwnerKey};
+use anamnesis_domain::input::Cause;
 use anamnesis_domain::invariants;
 use anamnesis_domain::skeleton::Verdict;
 use anamnesis_domain::time::Known;
 use anamnesis_domain::transition::PartBody;
 use anamnesis_pipeline::codec::Opened;
 use anamnesis_pipeline::fold::Folded;
-use anamnesis_pipeline::log::{EventLog as _, Record};
+use anamnesis_pipeline::log::EventLog as _;
 use anamnesis_pipeline::stores::Projection;
 
 use super::Ran;
@@ -21,7 +22,7 @@ use crate::naive;
 use crate::world::{START, believed};
 
 impl Sim {
-    async fn exact(&self) -> BTreeMap<OwnerKey, Hash> {
+    pub(super) async fn exact(&self) -> BTreeMap<OwnerKey, Hash> {
         let states = self.world.states().await;
         states
             .iter()
@@ -29,7 +30,7 @@ impl Sim {
             .collect()
     }
 
-    async fn check(&mut self) -> Result<(), String> {
+    pub(super) async fn check(&mut self) -> Result<(), String> {
         for replayed in self.world.replay().await {
             for (owner, state) in &replayed.states {
                 invariants::check(state)
@@ -56,10 +57,10 @@ impl Sim {
         Ok(())
     }
 
-    async fn check_balance(&self) -> Result<(), String> {
+    pub(super) async fn check_balance(&self) -> Result<(), String> {
         let mut balance = self.world.balance().await;
-        // A turn that was extracted twice and erased in between is answered a second time, by
-        // `rejected(erased)`; the balance counts that as a fault.
+        // A turn that was extracted twice, and was erased or reuses an id, is refused a second time; the
+        // balance counts that as a fault.
         balance.answered_twice -= balance.answered_twice.min(self.extracted_twice().await);
         if !balance.is_exact() || balance.in_flight + balance.parked > 0 {
             return Err(format!("the balance is not exact: {balance:?}"));
@@ -67,30 +68,37 @@ impl Sim {
         Ok(())
     }
 
-    /// Decisions that refuse, as erased, a turn that another candidates record had brought before.
+    /// Decisions that refuse a turn that another candidates record had brought before.
     async fn extracted_twice(&self) -> u64 {
         let mut seen = BTreeMap::new();
         let mut count = 0;
+        self.each_decision(&mut |cause, outcome| {
+            let first = *seen.entry(cause.origin).or_insert(cause.position);
+            let is_refused = matches!(outcome.as_str(), "rejected(erased)" | "rejected(id_reused)");
+            count += u64::from(first != cause.position && is_refused);
+        })
+        .await;
+        count
+    }
+
+    /// Shows every decision that counts: its cause and outcome.
+    async fn each_decision(&self, see: &mut (dyn FnMut(Cause, String) + Send)) {
         for partition in 0..self.world.calm.partitions() {
-            let see = &mut |step: &Step<'_>| {
+            let step = &mut |step: &Step<'_>| {
                 if let (Folded::Decision(_, Verdict::Apply), Some(opened)) =
                     (&step.folded, step.decided)
                 {
-                    let cause = opened.decided.cause;
-                    let first = *seen.entry(cause.origin).or_insert(cause.position);
-                    let is_refused = opened.decided.outcome.code() == "rejected(erased)";
-                    count += u64::from(first != cause.position && is_refused);
+                    see(opened.decided.cause, opened.decided.outcome.code());
                 }
             };
             let codec = &self.world.codec;
             let read =
-                read_partition(&*self.world.calm, codec, partition, Known::Latest, see).await;
+                read_partition(&*self.world.calm, codec, partition, Known::Latest, step).await;
             read.expect("the log is readable");
         }
-        count
     }
 
-    async fn report(mut self) -> Result<Ran, String> {
+    pub(super) async fn report(&mut self) -> Ran {
         let mut ran = Ran::default();
         for replayed in self.world.replay().await {
             self.faults.fenced += replayed.skeleton.fenced;
@@ -100,59 +108,69 @@ impl Sim {
                 let beliefs = naive::read(state);
                 let told = beliefs.iter().map(|belief| format!("{belief:?}")).collect();
                 ran.believed.insert(*owner, told);
-                debug_assert_eq!(beliefs.len(), believed(state).len());
             }
         }
         ran.faults = self.faults;
+        self.each_decision(&mut |cause, outcome| {
+            ran.outcomes.entry(cause.origin).or_insert(outcome);
+        })
+        .await;
+        ran
+    }
+
+    /// The log in words, without what is drawn at random (nonces, ids of keys) or hashed from it.
+    pub(super) async fn told(&self) -> Result<Vec<String>, String> {
+        let mut lines = Vec::new();
         for record in self.world.calm.dump() {
             let opened = self.world.codec.open(std::slice::from_ref(&record)).await;
             let opened = opened.map_err(|error| error.to_string())?.remove(0);
             let at = record.appended_at.millis() - START.millis();
-            let told = match opened {
-                Ok(Opened::Decided(opened)) => {
-                    let decided = &opened.decided;
-                    ran.outcomes
-                        .entry(decided.cause.position)
-                        .or_insert(decided.outcome.code());
-                    let parts: Vec<String> = decided
-                        .parts
-                        .iter()
-                        .map(|part| match &part.body {
-                            PartBody::Open(body) => serde_json::to_string(body).unwrap_or_default(),
-                            PartBody::Unreadable => format!("unreadable {}", part.code),
-                        })
-                        .collect();
-                    format!(
-                        "decided {} {} by {} on {} at {}: {} {parts:?} {:?}",
-                        decided.owner,
-                        decided.owner_seq,
-                        decided.writer_epoch,
-                        decided.cause.position,
-                        decided.decided_at,
-                        decided.outcome.code(),
-                        decided.detail,
-                    )
-                }
-                Ok(Opened::WriterStarted { at, .. }) => format!("writer started at {at}"),
-                Ok(Opened::Turn { meta, .. }) => format!("turn {} {}", meta.event, meta.key_epoch),
-                Ok(Opened::Candidates { meta, set }) => {
-                    format!("candidates {} {}", meta.origin, set.candidates.len())
-                }
-                Ok(Opened::Command { meta, command }) => {
-                    format!("{} {:?}", meta.event, command.command)
-                }
-                Ok(Opened::Erased { meta }) => format!("erased {} {}", meta.event, meta.code),
-                Ok(Opened::Embedding {
-                    memory_id, vector, ..
-                }) => {
-                    format!("vector of {memory_id}: {}", vector.is_some())
-                }
-                Ok(other) => format!("{other:?}"),
-                Err(error) => format!("{error}"),
-            };
-            ran.log.push(format!("{} {at}: {told}", record.position));
+            let told = opened.map_or_else(|error| error.to_string(), |opened| tell(&opened));
+            lines.push(format!("{} {at}: {told}", record.position));
         }
-        Ok(ran)
+        Ok(lines)
     }
 }
 
+fn tell(opened: &Opened) -> String {
+    match opened {
+        Opened::Decided(opened) => {
+            let decided = &opened.decided;
+            let parts: Vec<String> = decided
+                .parts
+                .iter()
+                .map(|part| match &part.body {
+                    PartBody::Open(body) => serde_json::to_string(body).unwrap_or_default(),
+                    PartBody::Unreadable => format!("unreadable {}", part.code),
+                })
+                .collect();
+            format!(
+                "decided {} {} by {} on {} at {}: {} {parts:?} {:?}",
+                decided.owner,
+                decided.owner_seq,
+                decided.writer_epoch,
+                decided.cause.position,
+                decided.decided_at,
+                decided.outcome.code(),
+                decided.detail,
+            )
+        }
+        Opened::WriterStarted { at, .. } => format!("writer started at {at}"),
+        Opened::Turn { meta, .. } => format!("turn {} {}", meta.event, meta.key_epoch),
+        Opened::Candidates { meta, set } => {
+            format!("candidates {} {}", meta.origin, set.candidates.len())
+        }
+        Opened::Command { meta, command } => format!("{} {:?}", meta.event, command.command),
+        Opened::Erased { meta } => format!("erased {} {}", meta.event, meta.code),
+        Opened::Embedding {
+            memory_id, vector, ..
+        } => {
+            format!("vector of {memory_id}: {}", vector.is_some())
+        }
+        Opened::Identity(_)
+        | Opened::Parked(_)
+        | Opened::Unparked(_)
+        | Opened::Receipt(_)
+        | Opened::Access { .. } => format!("{opened:?}"),
+    }
+}

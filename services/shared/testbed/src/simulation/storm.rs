@@ -20,7 +20,7 @@ use anamnesis_validity_manager::stage::ValidityManager;
 
 use super::{Faults, Ran};
 use crate::faults::{
-    FaultyEmbedder, FaultyKeyring, LostSnapshots, Luck, TornLog, UnsyncedStore,
+    FaultyEmbedder, FaultyKeyring, LostSnapshots, Luck, MisreadLog, TornLog, UnsyncedStore,
 };
 use crate::play::{Extraction, play};
 use crate::workload::Workload;
@@ -32,32 +32,44 @@ pub(super) struct Seat {
     partition: u32,
     /// Replaced by another one, and not aware of it.
     is_zombie: bool,
-    is_manager: bool,
+    part: Part,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Extractor,
+    Manager,
+    Indexer,
 }
 
 /// Everything of one run.
 pub(super) struct Sim {
-    world: World,
+    pub(super) world: World,
     /// As the stages see it: torn, and behind that in bad weather.
     log: Log,
+    misread: Arc<MisreadLog>,
     dice: Dice,
     luck: Arc<Luck>,
+    extraction: Extraction,
+    extractor: Arc<dyn Stage>,
     manager: Arc<dyn Stage>,
     indexers: Vec<Arc<dyn Stage>>,
-    stores: Vec<Arc<UnsyncedStore>>,
+    pub(super) stores: Vec<Arc<UnsyncedStore>>,
     snapshots: Arc<LostSnapshots>,
     seats: Vec<Seat>,
     is_storm: bool,
-    faults: Faults,
+    pub(super) faults: Faults,
 }
 
 /// Turns of the storm for each round; then it must come to rest.
-const STORM_TURNS: u64 = 40;
+const STORM_TURNS: u64 = 30;
+/// Records that the running version cannot read, where nobody minds the order.
+const MISREAD_PER_MILLE: u32 = 40;
 /// Zombies at once.
 const ZOMBIES_MAX: usize = 3;
 
 impl Sim {
-    fn new(seed: u64, is_storm: bool) -> Self {
+    pub(super) fn new(seed: u64, is_storm: bool, extraction: Extraction) -> Self {
         let mut dice = Dice::new(seed);
         // The keyring's seed is the run's, so that ids are the same in calm and in storm.
         let world = World::new(seed, 1 + (seed % 3) as u32);
@@ -85,9 +97,16 @@ impl Sim {
             luck: luck.clone(),
         };
         let codec = Codec::new(Arc::new(keys));
+        let misread = MisreadLog::new(world.log());
         let log: Log = Arc::new(TornLog {
-            inner: world.log(),
+            inner: misread.clone(),
             luck: luck.clone(),
+        });
+        let extractor = Arc::new(Extractor {
+            log: log.clone(),
+            codec: codec.clone(),
+            episodes: Episodes::All,
+            snapshots: snapshots.clone(),
         });
         let manager = Arc::new(ValidityManager {
             log: log.clone(),
@@ -119,8 +138,11 @@ impl Sim {
         let mut sim = Self {
             world,
             log,
+            misread,
             dice,
             luck,
+            extraction,
+            extractor,
             manager,
             indexers,
             stores,
@@ -130,10 +152,19 @@ impl Sim {
             faults: Faults::default(),
         };
         for partition in 0..partitions {
-            sim.seat_manager(partition);
-            sim.seat_indexers(partition);
+            for part in sim.parts() {
+                sim.seat(part, partition);
+            }
         }
         sim
+    }
+
+    /// In the order of the flow.
+    fn parts(&self) -> Vec<Part> {
+        match self.extraction {
+            Extraction::Given => vec![Part::Manager, Part::Indexer],
+            Extraction::Real => vec![Part::Extractor, Part::Manager, Part::Indexer],
+        }
     }
 
     fn consumer(&mut self, stage: Arc<dyn Stage>, partition: u32) -> Consumer {
@@ -146,35 +177,40 @@ impl Sim {
             .with_batch(batch)
     }
 
-    fn seat_manager(&mut self, partition: u32) {
-        let consumer = self.consumer(self.manager.clone(), partition);
-        self.seats.push(Seat {
-            consumer,
-            partition,
-            is_zombie: false,
-            is_manager: true,
-        });
-    }
-
-    fn seat_indexers(&mut self, partition: u32) {
-        for stage in self.indexers.clone() {
+    fn seat(&mut self, part: Part, partition: u32) {
+        let stages = match part {
+            Part::Extractor => vec![self.extractor.clone()],
+            Part::Manager => vec![self.manager.clone()],
+            Part::Indexer => self.indexers.clone(),
+        };
+        for stage in stages {
             let consumer = self.consumer(stage, partition);
             self.seats.push(Seat {
                 consumer,
                 partition,
                 is_zombie: false,
-                is_manager: false,
+                part,
             });
         }
     }
 
-    async fn play(mut self, workload: &Workload, in_order: bool) -> Result<Ran, String> {
+    pub(super) async fn play(
+        mut self,
+        workload: &Workload,
+        in_order: bool,
+    ) -> Result<(Ran, Self), String> {
         for round in &workload.rounds {
             for (owner, act) in round {
                 self.world.clock.advance_millis(1_000);
-                play(&self.world, owner, act).await;
+                let written = play(&self.world, owner, act, self.extraction).await;
+                if let Some(position) = written
+                    && !in_order
+                    && self.dice.strikes(MISREAD_PER_MILLE)
+                {
+                    self.misread.misread(position);
+                }
                 if !in_order && self.is_storm {
-                    self.storm(6).await?;
+                    self.storm(4).await?;
                 }
             }
             if self.is_storm {
@@ -185,6 +221,12 @@ impl Sim {
             }
         }
         self.rest().await?;
+        // A version that can read everything is started.
+        self.misread.mend();
+        for seat in &mut self.seats {
+            seat.consumer.drop_state();
+        }
+        self.rest().await?;
         self.check().await?;
         let before = self.exact().await;
         self.wake_zombies().await?;
@@ -193,7 +235,8 @@ impl Sim {
             return Err("a replaced manager changed something".to_owned());
         }
         self.check_balance().await?;
-        self.report().await
+        let ran = self.report().await;
+        Ok((ran, self))
     }
 
     async fn storm(&mut self, turns: u64) -> Result<(), String> {
@@ -260,7 +303,11 @@ impl Sim {
     async fn set_back(&mut self, at: usize) -> Result<(), String> {
         let which = at % self.stores.len();
         let store = self.stores[which].clone();
-        for seat in self.seats.iter_mut().filter(|seat| !seat.is_manager) {
+        for seat in self
+            .seats
+            .iter_mut()
+            .filter(|seat| seat.part == Part::Indexer)
+        {
             seat.consumer.drop_state();
         }
         self.lose_steps(&store).await
@@ -270,17 +317,13 @@ impl Sim {
     fn replace(&mut self, at: usize) {
         self.faults.takeovers += 1;
         let partition = self.seats[at].partition;
-        let is_manager = self.seats[at].is_manager;
+        let part = self.seats[at].part;
         for seat in &mut self.seats {
-            if seat.partition == partition && seat.is_manager == is_manager {
+            if seat.partition == partition && seat.part == part {
                 seat.is_zombie = true;
             }
         }
-        if is_manager {
-            self.seat_manager(partition);
-        } else {
-            self.seat_indexers(partition);
-        }
+        self.seat(part, partition);
         let mut excess = self.seats.iter().filter(|seat| seat.is_zombie).count();
         self.seats.retain(|seat| {
             let is_kept = !seat.is_zombie || excess <= ZOMBIES_MAX;
@@ -295,9 +338,9 @@ impl Sim {
     async fn rest(&mut self) -> Result<(), String> {
         self.world.faulty.set_weather(Weather::CALM);
         self.luck.set_per_mille(0);
-        for is_manager in [true, false] {
+        for part in self.parts() {
             for seat in &mut self.seats {
-                if seat.is_zombie || seat.is_manager != is_manager {
+                if seat.is_zombie || seat.part != part {
                     continue;
                 }
                 drain(&mut seat.consumer)
@@ -319,7 +362,6 @@ impl Sim {
         self.seats.retain(|seat| !seat.is_zombie);
         Ok(())
     }
-
 }
 
 /// An error with its causes.

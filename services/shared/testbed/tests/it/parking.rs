@@ -1,6 +1,7 @@
 //! What becomes of an owner whose record cannot be read, and of everybody else?
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anamnesis_domain::digest;
 use anamnesis_domain::ids::OwnerKey;
@@ -10,7 +11,7 @@ use anamnesis_pipeline::codec::Opened;
 use anamnesis_pipeline::consumer::{Consumer, Progress};
 use anamnesis_pipeline::log::{EventLog as _, NewRecord};
 use anamnesis_schemas::Envelope;
-use anamnesis_testbed::faults::MisreadLog;
+use anamnesis_testbed::faults::{Luck, MisreadLog, TornLog};
 use anamnesis_testbed::spec::Spec;
 use anamnesis_testbed::world::{World, believed, day, drain};
 use bytes::Bytes;
@@ -131,9 +132,11 @@ async fn one_poison(topic: Topic, what: &str, payload: Bytes) {
         ["allergy mango active[0,…)"]
     );
     // Everything of `a` after the poison waits; what came before it counts.
-    let expected: &[&str] = match topic {
-        Topic::Candidates => &["smoking status smoker active[1,…)"],
-        _ => &[],
+    let smoker: &[&str] = &["smoking status smoker active[1,…)"];
+    let expected = if topic == Topic::Candidates {
+        smoker
+    } else {
+        &[]
     };
     assert_eq!(
         believed(&world.state("a").await),
@@ -159,7 +162,7 @@ async fn one_poison(topic: Topic, what: &str, payload: Bytes) {
 
 /// Owner A said something, then something that this version cannot read, then changed it. Owner B spoke
 /// a hundred times.
-async fn a_parked_owner() -> (World, std::sync::Arc<MisreadLog>, Consumer) {
+async fn a_parked_owner() -> (World, Arc<MisreadLog>, Consumer) {
     let world = World::new(2, 1);
     let log = MisreadLog::new(world.log());
     for owner in ["a", "b"] {
@@ -348,5 +351,34 @@ fn an_owner_that_came_back_after_an_erasure_is_parked_like_any_other() {
             believed(&world.state("a").await),
             ["allergy peanut active[2,…)"]
         );
+    });
+}
+
+#[test]
+fn an_append_that_arrives_in_part_leaves_nothing_behind_it_unanswered() {
+    block_on(async {
+        let world = World::new(4, 1);
+        let luck = Luck::new(1);
+        let torn = TornLog {
+            inner: world.log(),
+            luck: luck.clone(),
+        };
+        let mut manager = world.manager_over(0, Arc::new(torn), world.codec.clone());
+        for owner in ["a", "b"] {
+            world.grant(owner, "grant").await;
+        }
+        drain(&mut manager).await.unwrap();
+        say(&world, "b", "e1", 1, "allergy=mango").await;
+        append(&world, Topic::Candidates, "a", Bytes::new()).await;
+        say(&world, "b", "e2", 2, "allergy=peanut").await;
+        say(&world, "b", "e3", 3, "preference=tea").await;
+        // Four records go out, two arrive.
+        luck.set_per_mille(1000);
+        assert!(manager.turn().await.is_err());
+        luck.set_per_mille(0);
+        rest(&mut manager).await;
+        assert_eq!(manager.parked(), [world.owner("a").1]);
+        assert_eq!(believed(&world.state("b").await).len(), 3);
+        assert!(world.balance().await.is_exact());
     });
 }

@@ -13,7 +13,7 @@ use anamnesis_pipeline::doubles::log::MemoryLog;
 use anamnesis_pipeline::doubles::records::MemoryRecords;
 use anamnesis_pipeline::doubles::text::MemoryText;
 use anamnesis_pipeline::doubles::vectors::MemoryVectors;
-use anamnesis_pipeline::embedder::{Embed, Embedder as _};
+use anamnesis_pipeline::embedder::Embed;
 use anamnesis_pipeline::hash_embedder::HashEmbedder;
 use anamnesis_pipeline::stores::Stores;
 use anamnesis_testbed::story::{Ground, play_all};
