@@ -461,3 +461,53 @@ async fn a_left_over_generation_keeps_nothing_that_was_forgotten() {
         );
     }
 }
+
+/// Erasing one memory takes the sentences that said it, and not those that merely replaced it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_replaced_a_forgotten_memory_keeps_its_own_sentence() {
+    let folder = Folder::new();
+    let server = folder.serve().await;
+    let owner = patient("eve");
+    server.grant(&owner).await;
+    let event = |n: u32, text: &str| {
+        json!({
+            "event_id": format!("eve-{n}"), "owner": owner, "source": "/chat", "role": "user",
+            "at": format!("2026-03-0{n}T09:00:00Z"), "text": text,
+        })
+    };
+    let change = event(2, "My warfarin dose was changed to 7.5 mg.");
+    post(&server, &event(1, "I take warfarin 5 mg daily.")).await;
+    post(&server, &change).await;
+    let path = format!("/v1/memories?owner={owner}&kind=medication&status=active,superseded");
+    let page = server.get(&path).await.expect(200);
+    let id = |status: &str| {
+        let memories = page["memories"].as_array().expect("a list");
+        let found = memories
+            .iter()
+            .find(|memory| memory["status"] == json!(status));
+        found.expect("it is there")["id"].clone()
+    };
+    let (old, new) = (id("superseded"), id("active"));
+    let body = json!({"owner": owner, "memory_ids": [old], "mode": "erase", "reason": "asked"});
+    server
+        .post("/v1/forget?wait=decided", &body)
+        .await
+        .expect(202);
+    server.settle().await;
+    let new = new.as_str().expect("an id");
+    let explained = server
+        .get(&format!("/v1/audit/memories/{new}?owner={owner}"))
+        .await
+        .expect(200);
+    assert!(
+        explained["said"]["text"].to_string().contains("7.5 mg"),
+        "{explained}"
+    );
+    // The same again is known, and not taken for something erased.
+    post(&server, &change).await;
+    server.settle().await;
+    let balance = server.get("/v1/audit/balance").await.expect(200);
+    assert_eq!(balance["decided"]["duplicate"], json!(1), "{balance}");
+    server.stop();
+    folder.check_sound();
+}

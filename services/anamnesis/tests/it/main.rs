@@ -1,5 +1,6 @@
 //! One binary for everything that needs the whole product: each further one would link it all again.
 
+mod commands;
 mod crash;
 mod erasure;
 mod http;
@@ -8,6 +9,8 @@ mod privacy;
 mod real_data;
 mod refusals;
 mod stores;
+mod stories;
 mod story;
+mod tamper;
 mod tidy;
 mod variants;
