@@ -5,7 +5,7 @@
 //! - [`commands`]: what each command does; [`failure`]: how it fails
 //! - [`audit_http`], [`operations`]: calls that no service has of its own
 //! - [`eval`]: evaluation sets
-//! - [`telemetry`], [`decay_curve`]
+//! - [`telemetry`], [`metrics`], [`decay_curve`]
 
 pub mod audit_http;
 pub mod cli;
@@ -15,6 +15,7 @@ pub mod decay_curve;
 pub mod eval;
 pub mod failure;
 pub mod generations;
+pub mod metrics;
 pub mod node;
 pub mod operations;
 mod query_reader;

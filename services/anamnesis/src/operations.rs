@@ -12,6 +12,7 @@ use axum::{Json, Router};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde_json::{Value, json};
 
+use crate::metrics::{MEMORIES, describe};
 use crate::node::Node;
 
 /// Records that a store may be behind before the node is not ready: a few seconds of writing.
@@ -22,9 +23,11 @@ const BEHIND_MAX: u64 = 5_000;
 /// # Errors
 /// When one is set already.
 pub fn install_metrics() -> Result<PrometheusHandle, String> {
-    PrometheusBuilder::new()
+    let handle = PrometheusBuilder::new()
         .install_recorder()
-        .map_err(|error| error.to_string())
+        .map_err(|error| error.to_string())?;
+    describe();
+    Ok(handle)
 }
 
 #[derive(Clone)]
@@ -36,9 +39,6 @@ struct Shared {
     model: String,
     is_semantic: bool,
 }
-
-/// Current memories by kind and status, for the shares of conflicts.
-pub(crate) const MEMORIES: &str = "anamnesis_memories";
 
 pub fn router(node: &Node, metrics: PrometheusHandle) -> Router {
     let shared = Shared {

@@ -5,7 +5,9 @@ use std::ops::Range;
 
 use anamnesis_domain::attribute::Attributes;
 use anamnesis_domain::input::{Candidate, CandidateSet, Reject, RejectCode, StructuredClaim, Turn};
-use anamnesis_domain::memory::{Claim, Intent, Kind, Permille, Polarity, Quantity, Role, Source};
+use anamnesis_domain::memory::{
+    Claim, Entity, EntityKind, Intent, Kind, Permille, Polarity, Quantity, Role, Source,
+};
 use anamnesis_domain::owner::Subject;
 use anamnesis_domain::text::Text;
 use anamnesis_domain::time::Timestamp;
@@ -14,6 +16,7 @@ use crate::context::{Context, Episodes, RECENT_MAX, SAID_BYTES_MAX, may_refer_ba
 use crate::dates::Clock;
 use crate::fold::{fold, language};
 use crate::gates;
+use crate::lexicon::{Class, lookup};
 use crate::reading::{Heard, Reader, Statement};
 use crate::scene::Known;
 use crate::sentence::sentences;
@@ -446,9 +449,14 @@ fn structured_claim(turn: &Turn, structured: &StructuredClaim) -> Claim {
     } else {
         text
     };
+    let known = known_name(structured);
     Claim {
         attribute: Some(attribute),
-        value: Some(structured.code.clone()),
+        value: Some(known.as_ref().map_or_else(
+            || structured.code.clone(),
+            |entity| entity.name.expose().to_owned(),
+        )),
+        entities: known.into_iter().collect(),
         polarity,
         intent,
         valid_from: structured.valid_from.unwrap_or(turn.at),
@@ -457,6 +465,33 @@ fn structured_claim(turn: &Turn, structured: &StructuredClaim) -> Claim {
         source: source(turn, Role::Record, "structured"),
         ..blank(turn, structured.kind, text)
     }
+}
+
+/// A record that names a substance or a condition in words means the same as a sentence that does, in
+/// either language: "not allergic to 青霉素" ends what was said of penicillin.
+fn known_name(structured: &StructuredClaim) -> Option<Entity> {
+    let (kind, classes): (EntityKind, &[Class]) = match structured.kind {
+        Kind::Allergy | Kind::Contraindication => (
+            EntityKind::Allergen,
+            &[Class::Allergen, Class::Drug, Class::Food],
+        ),
+        Kind::Medication => (EntityKind::Drug, &[Class::Drug]),
+        Kind::Condition => (EntityKind::Disease, &[Class::Condition]),
+        Kind::Procedure
+        | Kind::Measurement
+        | Kind::Preference
+        | Kind::Event
+        | Kind::Constraint
+        | Kind::Fact
+        | Kind::Policy
+        | Kind::Lesson
+        | Kind::Episode => return None,
+    };
+    let name = lookup(&fold(&structured.code), classes)?;
+    Some(Entity {
+        kind,
+        name: Text::from(name),
+    })
 }
 
 /// The attribute that a kind's statements belong to unless they name another.

@@ -217,6 +217,24 @@ fn a_structured_record_speaks_for_itself() {
 }
 
 #[test]
+fn a_structured_record_in_words_means_what_a_sentence_means() {
+    for code in ["青霉素", "Penicillins", "盘尼西林"] {
+        let mut record = turn(Role::Record, "对青霉素不过敏，该过敏记录已排除。");
+        record.structured = Some(StructuredClaim {
+            kind: Kind::Allergy,
+            code: code.to_owned(),
+            attribute: Some("allergy".to_owned()),
+            ends: true,
+            valid_from: None,
+            valid_to: None,
+        });
+        let set = extract(&record, &Context::default());
+        assert_eq!(facts(&set), ["allergy=penicillin not change"], "{code}");
+        assert_eq!(set.candidates[0].claim.entities.len(), 1);
+    }
+}
+
+#[test]
 fn the_claim_reads_alone_and_the_quote_is_the_speakers_own() {
     let text = "我爸有糖尿病，在吃二甲双胍 ５００ｍｇ";
     let set = extract(&turn(Role::User, text), &Context::default());

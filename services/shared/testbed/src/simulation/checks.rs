@@ -22,17 +22,12 @@ use crate::naive;
 use crate::world::{START, believed};
 
 impl Sim {
-    pub(super) async fn exact(&self) -> BTreeMap<OwnerKey, Hash> {
-        let states = self.world.states().await;
-        states
-            .iter()
-            .map(|(key, state)| (*key, digest::exact(state)))
-            .collect()
-    }
-
-    pub(super) async fn check(&mut self) -> Result<(), String> {
+    /// Checks everything; gives the digest of every owner's state.
+    pub(super) async fn check(&self) -> Result<BTreeMap<OwnerKey, Hash>, String> {
+        let mut exact = BTreeMap::new();
         for replayed in self.world.replay().await {
             for (owner, state) in &replayed.states {
+                exact.insert(*owner, digest::exact(state));
                 invariants::check(state)
                     .map_err(|violation| format!("{owner}: {violation}\n{:#?}", believed(state)))?;
             }
@@ -54,10 +49,10 @@ impl Sim {
         if !verified.is_good() {
             return Err(format!("the log does not verify: {:?}", verified.bad));
         }
-        Ok(())
+        Ok(exact)
     }
 
-    pub(super) async fn check_balance(&self) -> Result<(), String> {
+    async fn check_balance(&self) -> Result<(), String> {
         let mut balance = self.world.balance().await;
         // A turn that was extracted twice, and was erased or reuses an id, is refused a second time; the
         // balance counts that as a fault.
@@ -98,12 +93,16 @@ impl Sim {
         }
     }
 
-    pub(super) async fn report(&mut self) -> Ran {
+    /// What the run left behind; it must still have these digests.
+    pub(super) async fn report(&mut self, exact: &BTreeMap<OwnerKey, Hash>) -> Result<Ran, String> {
         let mut ran = Ran::default();
         for replayed in self.world.replay().await {
             self.faults.fenced += replayed.skeleton.fenced;
             self.faults.repeats += replayed.skeleton.repeats;
             for (owner, state) in &replayed.states {
+                if exact.get(owner) != Some(&digest::exact(state)) {
+                    return Err("a replaced consumer changed something".to_owned());
+                }
                 ran.content.insert(*owner, digest::content(state));
                 let beliefs = naive::read(state);
                 let told = beliefs.iter().map(|belief| format!("{belief:?}")).collect();
@@ -115,7 +114,7 @@ impl Sim {
             ran.outcomes.entry(cause.origin).or_insert(outcome);
         })
         .await;
-        ran
+        Ok(ran)
     }
 
     /// The log in words, without what is drawn at random (nonces, ids of keys) or hashed from it.
