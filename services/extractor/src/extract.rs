@@ -16,7 +16,7 @@ use crate::context::{Context, Episodes, RECENT_MAX, SAID_BYTES_MAX, may_refer_ba
 use crate::dates::Clock;
 use crate::fold::{fold, language};
 use crate::gates;
-use crate::lexicon::{Class, lookup};
+use crate::lexicon::{Class, drug_classes, lookup};
 use crate::reading::{Heard, Reader, Statement};
 use crate::scene::Known;
 use crate::sentence::sentences;
@@ -452,11 +452,8 @@ fn structured_claim(turn: &Turn, structured: &StructuredClaim) -> Claim {
     let known = known_name(structured);
     Claim {
         attribute: Some(attribute),
-        value: Some(known.as_ref().map_or_else(
-            || structured.code.clone(),
-            |entity| entity.name.expose().to_owned(),
-        )),
-        entities: known.into_iter().collect(),
+        value: Some(known.map_or_else(|| structured.code.clone(), |(_, name)| name.to_owned())),
+        entities: known.map_or_else(Vec::new, |(kind, name)| entities_of(kind, name)),
         polarity,
         intent,
         valid_from: structured.valid_from.unwrap_or(turn.at),
@@ -469,7 +466,7 @@ fn structured_claim(turn: &Turn, structured: &StructuredClaim) -> Claim {
 
 /// A record that names a substance or a condition in words means the same as a sentence that does, in
 /// either language: "not allergic to 青霉素" ends what was said of penicillin.
-fn known_name(structured: &StructuredClaim) -> Option<Entity> {
+fn known_name(structured: &StructuredClaim) -> Option<(EntityKind, &'static str)> {
     let (kind, classes): (EntityKind, &[Class]) = match structured.kind {
         Kind::Allergy | Kind::Contraindication => (
             EntityKind::Allergen,
@@ -487,11 +484,22 @@ fn known_name(structured: &StructuredClaim) -> Option<Entity> {
         | Kind::Lesson
         | Kind::Episode => return None,
     };
-    let name = lookup(&fold(&structured.code), classes)?;
-    Some(Entity {
+    Some((kind, lookup(&fold(&structured.code), classes)?))
+}
+
+/// The name, and what a question may ask about it: a substance that is a drug, and the drug's classes.
+fn entities_of(kind: EntityKind, name: &str) -> Vec<Entity> {
+    let mut names = vec![(kind, name)];
+    if lookup(name, &[Class::Drug]).is_some() {
+        names.push((EntityKind::Drug, name));
+        names.extend(drug_classes(name).map(|class| (EntityKind::Drug, class)));
+    }
+    names.dedup();
+    let entity = |(kind, name)| Entity {
         kind,
         name: Text::from(name),
-    })
+    };
+    names.into_iter().map(entity).collect()
 }
 
 /// The attribute that a kind's statements belong to unless they name another.

@@ -230,7 +230,15 @@ fn a_structured_record_in_words_means_what_a_sentence_means() {
         });
         let set = extract(&record, &Context::default());
         assert_eq!(facts(&set), ["allergy=penicillin not change"], "{code}");
-        assert_eq!(set.candidates[0].claim.entities.len(), 1);
+        let entities = &set.candidates[0].claim.entities;
+        let names: Vec<String> = entities
+            .iter()
+            .map(|entity| format!("{} {}", entity.kind.code(), entity.name.expose()))
+            .collect();
+        assert_eq!(
+            names,
+            ["allergen penicillin", "drug penicillin", "drug antibiotic"]
+        );
     }
 }
 
