@@ -93,11 +93,16 @@ impl Stage for Indexer {
         } else {
             None
         };
+        // The authority comes last: what it knows, every leg of recall can find, so that "decided" means
+        // "recallable", and an erasure that it shows has left the others.
+        let mut stores: Vec<(Arc<dyn Projection>, u64)> =
+            self.stores.iter().cloned().zip(stand).collect();
+        stores.sort_by_key(|(store, _)| store.store() == Store::Records);
         let mut folding = Folding {
             log: self.log.clone(),
             codec: self.codec.clone(),
             embed: self.embed.clone(),
-            stores: self.stores.iter().cloned().zip(stand).collect(),
+            stores,
             snapshots: self.snapshots.clone(),
             snapshot_name: name,
             snapshot_next: skeleton.next,

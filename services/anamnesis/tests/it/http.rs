@@ -623,3 +623,54 @@ async fn an_event_of_every_shape_becomes_a_memory() {
     assert_eq!(texts(&page).len(), 12, "{found}");
     server.stop();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_call_waited_for_is_recalled_at_once() {
+    let folder = Folder::new();
+    let server = folder.serve().await;
+    server.grant(PATIENT).await;
+    for round in 0..8 {
+        let word = format!("topaz{round}stone");
+        let mut batch: Vec<Value> = (0..60)
+            .map(|n| {
+                said(
+                    round * 100 + n,
+                    "2026-02-01T08:00:00Z",
+                    "user",
+                    "The ward was quiet.",
+                )
+            })
+            .collect();
+        let last = format!("The visitor brought a {word} from the sea.");
+        batch.push(said(
+            round * 100 + 99,
+            "2026-02-01T08:01:00Z",
+            "user",
+            &last,
+        ));
+        server
+            .post("/v1/events?wait=recallable", &json!(batch))
+            .await
+            .expect(202);
+        first(
+            &server
+                .recall(PATIENT, &format!("Who brought the {word}?"), json!({}))
+                .await,
+            &word,
+        );
+
+        let word = format!("opal{round}stone");
+        let body = json!({"owner": PATIENT, "text": format!("Keep the {word} locked.")});
+        server
+            .post("/v1/remember?wait=recallable", &body)
+            .await
+            .expect(202);
+        first(
+            &server
+                .recall(PATIENT, &format!("Where is the {word}?"), json!({}))
+                .await,
+            &word,
+        );
+    }
+    server.stop();
+}

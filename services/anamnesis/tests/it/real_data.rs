@@ -262,7 +262,7 @@ async fn a_long_conversation_is_imported_and_recalled() {
     let server = folder.serve().await;
     let share = hits(&server, &questions).await;
     assert!(
-        share >= 0.4,
+        share >= 0.25,
         "evidence is found for {share} of the questions"
     );
     server.stop();
@@ -284,7 +284,7 @@ async fn a_long_conversation_is_imported_and_recalled() {
     post_all(&server, &turns).await;
     let share = hits(&server, &questions).await;
     assert!(
-        share >= 0.4,
+        share >= 0.25,
         "evidence is found for {share} of the questions"
     );
     server.settle().await;

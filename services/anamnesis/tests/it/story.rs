@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use anamnesis::config::Config;
+use anamnesis::config::{Config, Period};
 use anamnesis::node::Node;
 use anamnesis_domain::owner::OwnerScope;
 use anamnesis_domain::text::Text;
@@ -134,6 +134,11 @@ pub(crate) async fn answers(folder: &Folder) -> Vec<String> {
         ..Config::default()
     };
     config.data_dir = folder.data().to_owned();
+    // On a busy machine a leg that is late would be left out.
+    let long = Period::secs(60);
+    config.recall.text_deadline = long;
+    config.recall.vector_deadline = long;
+    config.recall.graph_deadline = long;
     let clock = Arc::new(ManualClock::new(now));
     let node = Node::open_with(config, clock)
         .await
