@@ -1,5 +1,6 @@
 //! Is everything that was accepted accounted for? accepted = decided + in flight + parked, by replay.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anamnesis_domain::ids::{EventTag, OwnerKey};
@@ -13,6 +14,9 @@ use anamnesis_pipeline::log::EventLog;
 use serde::Serialize;
 
 use crate::replay::read_partition;
+
+/// How a second candidates record of one turn may be answered.
+const REPEATS: [&str; 3] = ["duplicate", "rejected(erased)", "rejected(id_reused)"];
 
 /// What became of every accepted record.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -65,6 +69,7 @@ async fn count_partition(
     let conversation = keys_of(log, Topic::Conversation, partition).await?;
     let commands = keys_of(log, Topic::Commands, partition).await?;
     let mut answers: BTreeMap<Position, (OwnerKey, String)> = BTreeMap::new();
+    let mut answered: BTreeSet<Position> = BTreeSet::new();
     let mut inputs_answered: BTreeMap<Topic, u64> = BTreeMap::new();
     let skeleton = read_partition(log, codec, partition, Known::Latest, &mut |step| {
         if let (Folded::Decision(owner, Verdict::Apply), Some(decided)) =
@@ -74,13 +79,21 @@ async fn count_partition(
             let code = decided.decided.outcome.code();
             let highest = inputs_answered.entry(cause.position.topic).or_insert(0);
             *highest = (*highest).max(cause.position.offset);
-            // A second candidates record of the same turn is answered as a duplicate of the first.
+            if !answered.insert(cause.position) {
+                total.answered_twice += 1;
+            }
+            // Unreadable candidates that an erasure released are their own origin, and nobody's turn.
+            if cause.origin.topic == Topic::Candidates {
+                return;
+            }
+            // A second candidates record of the same turn: the first one wins, and this one may change
+            // nothing.
             match answers.entry(cause.origin) {
-                std::collections::btree_map::Entry::Vacant(slot) => {
+                Entry::Vacant(slot) => {
                     slot.insert((*owner, code));
                 }
-                std::collections::btree_map::Entry::Occupied(_) if code == "duplicate" => (),
-                std::collections::btree_map::Entry::Occupied(_) => total.answered_twice += 1,
+                Entry::Occupied(_) if REPEATS.contains(&code.as_str()) => (),
+                Entry::Occupied(_) => total.answered_twice += 1,
             }
         }
     })

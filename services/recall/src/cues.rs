@@ -51,6 +51,7 @@ const CUES: &[(Kind, &[&str])] = &[
             "illness",
             "diagnosis",
             "diagnosed",
+            "病",
             "疾病",
             "病史",
             "诊断",

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use anamnesis_domain::memory::{Entity, Kind, Memory};
+use anamnesis_domain::memory::{Entity, EntityKind, Kind, Memory};
 use anamnesis_domain::rank;
 use anamnesis_domain::tokens;
 
@@ -133,12 +133,23 @@ impl Terms {
             }
             has_identifier |= is_said && term.is_identifier;
         }
+        // A drug comes with the classes that it belongs to: naming it or one of them is enough.
+        let (mut has_drug, mut is_drug_named) = (false, false);
         for (place, name) in self.names.iter().enumerate() {
-            all += 1.0;
             let is_said = !name.is_empty() && name.iter().all(|token| words.contains(token));
-            if shared.contains(&place) || is_said {
-                covered += 1.0;
+            let is_named = shared.contains(&place) || is_said;
+            let is_drug = self.entities.get(place).is_some_and(|e| e.kind == EntityKind::Drug);
+            if is_drug {
+                has_drug = true;
+                is_drug_named |= is_named;
+                continue;
             }
+            all += 1.0;
+            covered += f64::from(u8::from(is_named));
+        }
+        if has_drug {
+            all += 1.0;
+            covered += f64::from(u8::from(is_drug_named));
         }
         if all == 0.0 {
             return 0.0;

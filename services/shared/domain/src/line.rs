@@ -266,6 +266,7 @@ pub fn derive(entries: &[&Entry], attributes: &Attributes) -> BTreeMap<MemoryId,
             entry.claim.valid_from,
             entry.claim.source.at,
             Content::of(&entry.claim),
+            (entry.claim.intent, entry.claim.source.role),
             entry.id,
         )
     });
@@ -357,8 +358,10 @@ fn place<'a>(
             runs.push(run);
         }
         Meeting::Coexists(rule) => {
-            let again = runs.iter_mut().find(|run| {
+            // What is over, or was replaced, is not joined: the statement holds anew.
+            let again = runs.iter_mut().filter(|_| !is_over).find(|run| {
                 run.rule == rule
+                    && run.superseded.is_none()
                     && run.content.agrees(&content)
                     && run.holds_until(entry.claim.valid_from)
             });

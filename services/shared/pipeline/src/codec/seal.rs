@@ -243,7 +243,9 @@ impl Codec {
                     parent: Some(source_key),
                     event: draft.cause.event,
                     source: draft.cause.source_tag,
-                    memory,
+                    // Only the assertion holds words. A standing of this memory that another message
+                    // caused must not take that message's key with it when the memory is erased.
+                    memory: memory.filter(|_| is_assertion(transition)),
                     expires_at: None,
                 });
             }
@@ -485,6 +487,10 @@ pub fn identity_payload(identity: &Identity, topic: Topic) -> Bytes {
             .encode()
             .expect("a header of a few dozen bytes fits into any record"),
     )
+}
+
+fn is_assertion(transition: &Transition) -> bool {
+    matches!(transition, Transition::Asserted { .. })
 }
 
 /// An erasure stays readable when every key is gone, and tells nothing about a person.

@@ -53,27 +53,11 @@ impl Sim {
     }
 
     async fn check_balance(&self) -> Result<(), String> {
-        let mut balance = self.world.balance().await;
-        // A turn that was extracted twice, and was erased or reuses an id, is refused a second time; the
-        // balance counts that as a fault.
-        balance.answered_twice -= balance.answered_twice.min(self.extracted_twice().await);
+        let balance = self.world.balance().await;
         if !balance.is_exact() || balance.in_flight + balance.parked > 0 {
             return Err(format!("the balance is not exact: {balance:?}"));
         }
         Ok(())
-    }
-
-    /// Decisions that refuse a turn that another candidates record had brought before.
-    async fn extracted_twice(&self) -> u64 {
-        let mut seen = BTreeMap::new();
-        let mut count = 0;
-        self.each_decision(&mut |cause, outcome| {
-            let first = *seen.entry(cause.origin).or_insert(cause.position);
-            let is_refused = matches!(outcome.as_str(), "rejected(erased)" | "rejected(id_reused)");
-            count += u64::from(first != cause.position && is_refused);
-        })
-        .await;
-        count
     }
 
     /// Shows every decision that counts: its cause and outcome.

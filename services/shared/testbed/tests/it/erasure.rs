@@ -30,13 +30,17 @@ async fn three_patients() -> World {
     world
 }
 
-fn targets(world: &World) -> [(&'static str, Target); 4] {
+fn targets(world: &World) -> [(&'static str, Target); 5] {
     let ids = world.codec.keys().id_key();
     let source = ids.source(world.owner("a").1, "chat");
     [
         (
             "memory",
             Target::Memories(vec![world.memory_id("a", "chat", "e4")]),
+        ),
+        (
+            "superseded",
+            Target::Memories(vec![world.memory_id("a", "chat", "e1")]),
         ),
         ("message", Target::Message(world.event("a", "chat", "e2"))),
         ("source", Target::Source(source)),
