@@ -136,7 +136,11 @@ impl From<CodecError> for Failure {
     fn from(error: CodecError) -> Self {
         match error {
             CodecError::Keyring(error) => error.into(),
-            other => Self::does_not_hold(chain(&other)),
+            other @ (CodecError::Undecodable { .. }
+            | CodecError::Unwritable(_)
+            | CodecError::Unsealable
+            | CodecError::Unprepared
+            | CodecError::NoRandomness) => Self::does_not_hold(chain(&other)),
         }
     }
 }

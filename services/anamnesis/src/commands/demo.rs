@@ -377,7 +377,7 @@ fn files_holding(dir: &Path, words: &[&str]) -> Result<usize, Failure> {
                 .windows(word.len())
                 .any(|part| part == word.as_bytes())
         };
-        found += usize::from(words.iter().any(|word| holds(&word)));
+        found += usize::from(words.iter().any(holds));
     }
     Ok(found)
 }

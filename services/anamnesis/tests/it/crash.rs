@@ -671,3 +671,21 @@ async fn a_rebuild_or_an_erasure_that_is_killed_can_be_run_again() {
     assert_eq!(texts(&gone), Vec::<String>::new());
     server.stop();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_whose_first_start_was_killed_can_be_started() {
+    let mut dice = Dice::new(from_environment("ANAMNESIS_SEED", 13));
+    for _ in 0..12 {
+        let folder = Folder::new();
+        for _ in 0..2 {
+            let mut process = folder.spawn(&["serve", "--listen", "127.0.0.1:0"]);
+            tokio::time::sleep(Duration::from_millis(dice.below(150))).await;
+            process.kill();
+        }
+        let server = folder.serve().await;
+        server.grant(&owner_of(0)).await;
+        server.settle().await;
+        server.stop();
+        folder.check_sound();
+    }
+}
