@@ -138,7 +138,10 @@ impl Terms {
         for (place, name) in self.names.iter().enumerate() {
             let is_said = !name.is_empty() && name.iter().all(|token| words.contains(token));
             let is_named = shared.contains(&place) || is_said;
-            let is_drug = self.entities.get(place).is_some_and(|e| e.kind == EntityKind::Drug);
+            let is_drug = self
+                .entities
+                .get(place)
+                .is_some_and(|e| e.kind == EntityKind::Drug);
             if is_drug {
                 has_drug = true;
                 is_drug_named |= is_named;
