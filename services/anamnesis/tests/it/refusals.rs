@@ -55,7 +55,7 @@ async fn bad_input_is_refused_by_field_and_reason_and_nothing_else_is_lost() {
             "text_too_long",
             "text",
         ),
-        (vec![b' '; 9 << 20], 413, "body_too_large", "-"),
+        (vec![b' '; 20 << 20], 413, "body_too_large", "-"),
         (b"[]".to_vec(), 400, "empty_batch", "-"),
         (b"".to_vec(), 400, "missing_body", "-"),
         (

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use anamnesis_pipeline::problem::Problem;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::Query;
 use axum::http::{HeaderMap, Uri};
+use futures::StreamExt as _;
 use serde_json::{Map, Value};
 
 use crate::caps;
@@ -15,16 +16,9 @@ use crate::message::Rejected;
 /// The body as JSON.
 ///
 /// # Errors
-/// 413 `body_too_large`; 400 `invalid_utf8`, `too_deep` or `invalid_json`.
+/// 413 `body_too_large`; 400 `incomplete_body`, `invalid_utf8`, `too_deep` or `invalid_json`.
 pub(super) async fn json(body: Body) -> Result<Value, Problem> {
-    let bytes = to_bytes(body, caps::BODY_BYTES_MAX).await.map_err(|_| {
-        let detail = format!(
-            "a body has at most {} bytes; send fewer events at once, and one message has at most {}",
-            caps::BODY_BYTES_MAX,
-            caps::TEXT_BYTES_MAX
-        );
-        Problem::new(413, "body_too_large", detail)
-    })?;
+    let bytes = whole(body).await?;
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(Problem::bad_request(
             "missing_body",
@@ -32,6 +26,36 @@ pub(super) async fn json(body: Body) -> Result<Value, Problem> {
         ));
     }
     parse(&bytes).map_err(Rejected::into_problem)
+}
+
+/// All bytes of a body. What exceeds the limit is read to its end and thrown away: a sender that is
+/// still writing when the connection closes never sees the answer.
+async fn whole(body: Body) -> Result<Vec<u8>, Problem> {
+    let mut stream = body.into_data_stream();
+    let mut bytes = Vec::new();
+    let mut seen = 0;
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.map_err(|_| {
+            Problem::bad_request("incomplete_body", "the body broke off; send the same again")
+        })?;
+        seen += chunk.len();
+        if seen <= caps::BODY_BYTES_MAX {
+            bytes.extend_from_slice(&chunk);
+        } else if seen <= caps::DRAINED_BYTES_MAX {
+            bytes = Vec::new();
+        } else {
+            break;
+        }
+    }
+    if seen <= caps::BODY_BYTES_MAX {
+        return Ok(bytes);
+    }
+    let detail = format!(
+        "a body has at most {} bytes; send fewer events at once, and one message has at most {}",
+        caps::BODY_BYTES_MAX,
+        caps::TEXT_BYTES_MAX
+    );
+    Err(Problem::new(413, "body_too_large", detail))
 }
 
 /// Events of a request: an array, or one of any shape. In the binary mode of CloudEvents over HTTP the
