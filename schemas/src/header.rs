@@ -151,11 +151,19 @@ impl Header {
                 first: wire::Position::of(parked.first)?,
                 reason: parked.reason.clone(),
                 at: parked.at.millis(),
+                writer_epoch: parked
+                    .writer_epoch
+                    .map(|epoch| to_long("writer_epoch", epoch))
+                    .transpose()?,
             }),
             Self::Unparked(unparked) => datum::encode_object(&wire::UnparkedHeader {
                 stage: unparked.stage.clone(),
                 owner: unparked.owner.into(),
                 at: unparked.at.millis(),
+                writer_epoch: unparked
+                    .writer_epoch
+                    .map(|epoch| to_long("writer_epoch", epoch))
+                    .transpose()?,
             }),
             Self::Embedding(header) => datum::encode_object(&wire::EmbeddingHeader {
                 owner: header.owner.into(),
@@ -248,6 +256,10 @@ impl Header {
                     first: wire.first.read()?,
                     reason: wire.reason,
                     at: Timestamp::from_millis(wire.at),
+                    writer_epoch: wire
+                        .writer_epoch
+                        .map(|epoch| unsigned("writer_epoch", epoch))
+                        .transpose()?,
                 }))
             }
             Record::UnparkedHeader => {
@@ -256,6 +268,10 @@ impl Header {
                     stage: wire.stage,
                     owner: wire.owner.into(),
                     at: Timestamp::from_millis(wire.at),
+                    writer_epoch: wire
+                        .writer_epoch
+                        .map(|epoch| unsigned("writer_epoch", epoch))
+                        .transpose()?,
                 }))
             }
             Record::EmbeddingHeader => {
@@ -397,6 +413,8 @@ pub(crate) mod wire {
         pub(super) first: Position,
         pub(super) reason: String,
         pub(super) at: i64,
+        #[serde(default)]
+        pub(super) writer_epoch: Option<i64>,
     }
 
     #[derive(AvroSchema, Serialize, Deserialize)]
@@ -405,6 +423,8 @@ pub(crate) mod wire {
         pub(super) stage: String,
         pub(super) owner: Id,
         pub(super) at: i64,
+        #[serde(default)]
+        pub(super) writer_epoch: Option<i64>,
     }
 
     #[derive(AvroSchema, Serialize, Deserialize)]

@@ -561,11 +561,13 @@ pub(crate) fn headers() -> Vec<Header> {
             first: place(Topic::Conversation, 7),
             reason: "undecodable".into(),
             at: at(1),
+            writer_epoch: Some(7),
         }),
         Header::Unparked(Unparked {
             stage: "extractor".into(),
             owner: OWNER,
             at: at(2),
+            writer_epoch: None,
         }),
         Header::Embedding(EmbeddingHeader {
             owner: OWNER,

@@ -329,6 +329,7 @@ impl Reading {
                 stage: STAGE.to_owned(),
                 owner: parked.owner,
                 at: now,
+                writer_epoch: None,
             };
             let record = self.codec.unparked(&unparked)?;
             self.write(vec![record]).await?;
@@ -370,5 +371,6 @@ fn park(record: &Record, reason: &str, at: Timestamp) -> Parked {
         first: record.position,
         reason: reason.to_owned(),
         at,
+        writer_epoch: None,
     }
 }

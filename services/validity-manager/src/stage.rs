@@ -284,6 +284,7 @@ impl Writer {
                             first: record.position,
                             reason: error.reason().to_owned(),
                             at: now,
+                            writer_epoch: Some(self.epoch),
                         };
                         parked.push((inputs.len(), parking));
                     }
@@ -535,6 +536,7 @@ impl Writer {
                 stage: STAGE.to_owned(),
                 owner,
                 at: now,
+                writer_epoch: Some(self.epoch),
             };
             let record = self.codec.unparked(&unparked)?;
             self.append(vec![record]).await?;

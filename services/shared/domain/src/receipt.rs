@@ -35,6 +35,8 @@ pub struct Parked {
     /// Stable code: `undecodable`, `unknown_schema`, `corrupt`.
     pub reason: String,
     pub at: Timestamp,
+    /// In `memories`: the epoch of the writer. `None` in the outputs of stages that are not fenced.
+    pub writer_epoch: Option<u64>,
 }
 
 /// The owner's records were read again and applied.
@@ -43,6 +45,8 @@ pub struct Unparked {
     pub stage: String,
     pub owner: OwnerKey,
     pub at: Timestamp,
+    /// As in [`Parked`].
+    pub writer_epoch: Option<u64>,
 }
 
 /// What one store (or the keyring) did about an erasure.

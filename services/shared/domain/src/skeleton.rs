@@ -140,8 +140,13 @@ impl Skeleton {
         self.writer_epoch = Some(offset);
     }
 
+    /// A parking note counts only from the writer in force: a replaced one would move the position past
+    /// inputs that its own, dropped decisions had answered.
     pub fn parked(&mut self, offset: u64, parked: Parked) {
         self.next = offset + 1;
+        if self.is_fenced(parked.writer_epoch) {
+            return;
+        }
         let answered = self.answered.entry(parked.first.topic).or_insert(0);
         *answered = (*answered).max(parked.first.offset);
         // The first parking position stands until the owner is released.
@@ -150,10 +155,21 @@ impl Skeleton {
             .or_insert(parked);
     }
 
+    /// A release counts only from the writer in force.
     pub fn unparked(&mut self, offset: u64, unparked: &Unparked) {
         self.next = offset + 1;
+        if self.is_fenced(unparked.writer_epoch) {
+            return;
+        }
         self.parked
             .remove(&(unparked.stage.clone(), unparked.owner));
+    }
+
+    /// Whether a note was written by a writer that had been replaced; counts it.
+    fn is_fenced(&mut self, writer_epoch: Option<u64>) -> bool {
+        let is_fenced = writer_epoch.is_some() && writer_epoch != self.writer_epoch;
+        self.fenced += u64::from(is_fenced);
+        is_fenced
     }
 
     /// A record that cannot be decoded: the chain of the owner it is keyed by cannot be followed past
@@ -270,6 +286,46 @@ mod tests {
         assert_eq!(hash.broken_owners().count(), 1);
     }
 
+    fn note(epoch: u64, first: u64) -> Parked {
+        Parked {
+            stage: "validity-manager".to_owned(),
+            owner: OWNER,
+            first: Position {
+                topic: Topic::Commands,
+                partition: 0,
+                offset: first,
+            },
+            reason: "undecodable".to_owned(),
+            at: crate::time::Timestamp::from_millis(5),
+            writer_epoch: Some(epoch),
+        }
+    }
+
+    #[test]
+    fn a_replaced_writer_parks_and_releases_nobody() {
+        let mut skeleton = started();
+        skeleton.writer_started(2);
+        skeleton.parked(3, note(1, 11));
+        assert!(!skeleton.is_parked("validity-manager", OWNER));
+        assert_eq!(
+            skeleton.next_input(Topic::Commands),
+            None,
+            "no input is passed over"
+        );
+        skeleton.parked(4, note(2, 9));
+        let release = |writer_epoch| Unparked {
+            stage: "validity-manager".to_owned(),
+            owner: OWNER,
+            at: crate::time::Timestamp::from_millis(6),
+            writer_epoch,
+        };
+        skeleton.unparked(5, &release(Some(1)));
+        assert!(skeleton.is_parked("validity-manager", OWNER));
+        skeleton.unparked(6, &release(Some(2)));
+        assert!(!skeleton.is_parked("validity-manager", OWNER));
+        assert_eq!((skeleton.next, skeleton.fenced), (7, 2));
+    }
+
     #[test]
     fn a_skeleton_survives_json() {
         let mut skeleton = started();
@@ -286,6 +342,7 @@ mod tests {
                 },
                 reason: "undecodable".to_owned(),
                 at: crate::time::Timestamp::from_millis(5),
+                writer_epoch: Some(1),
             },
         );
         let json = serde_json::to_string(&skeleton).unwrap();

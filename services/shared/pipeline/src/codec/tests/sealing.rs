@@ -370,6 +370,7 @@ async fn records_without_a_body_come_back() {
         first: place(Topic::Conversation, 3),
         reason: "tampered".into(),
         at: at(1),
+        writer_epoch: None,
     };
     let record = codec.parked(&parked).unwrap();
     let opened = open_one(&codec, &logged(Topic::Candidates, 1, &record))
@@ -382,6 +383,7 @@ async fn records_without_a_body_come_back() {
         stage: "extractor".into(),
         owner: key,
         at: at(2),
+        writer_epoch: Some(4),
     };
     let record = codec.unparked(&unparked).unwrap();
     let opened = open_one(&codec, &logged(Topic::Candidates, 1, &record))
