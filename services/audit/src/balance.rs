@@ -70,6 +70,7 @@ async fn count_partition(
     let commands = keys_of(log, Topic::Commands, partition).await?;
     let mut answers: BTreeMap<Position, (OwnerKey, String)> = BTreeMap::new();
     let mut answered: BTreeSet<Position> = BTreeSet::new();
+    let mut released: BTreeMap<u64, (OwnerKey, String)> = BTreeMap::new();
     let mut inputs_answered: BTreeMap<Topic, u64> = BTreeMap::new();
     let skeleton = read_partition(log, codec, partition, Known::Latest, &mut |step| {
         if let (Folded::Decision(owner, Verdict::Apply), Some(decided)) =
@@ -82,8 +83,10 @@ async fn count_partition(
             if !answered.insert(cause.position) {
                 total.answered_twice += 1;
             }
-            // Unreadable candidates that an erasure released are their own origin, and nobody's turn.
+            // Candidates that could not be read when an erasure released them name no turn; their own
+            // place stands for it.
             if cause.origin.topic == Topic::Candidates {
+                released.insert(cause.origin.offset, (*owner, code));
                 return;
             }
             // A second candidates record of the same turn: the first one wins, and this one may change
@@ -116,7 +119,22 @@ async fn count_partition(
                 partition,
                 offset: *offset,
             };
-            match answers.remove(&position) {
+            let by_place = match topic {
+                Topic::Conversation => {
+                    let place = extracted.by_origin.get(offset);
+                    place.and_then(|place| released.remove(place))
+                }
+                Topic::Inbox
+                | Topic::Quarantine
+                | Topic::Candidates
+                | Topic::Commands
+                | Topic::Memories
+                | Topic::Embeddings
+                | Topic::Accesses
+                | Topic::Receipts
+                | Topic::Schemas => None,
+            };
+            match answers.remove(&position).or(by_place) {
                 Some((owner, code)) if owner == *key => {
                     *total.decided.entry(code).or_insert(0) += 1
                 }

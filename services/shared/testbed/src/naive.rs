@@ -193,7 +193,14 @@ fn believe(line: &str, mut claims: Vec<Claimed>) -> Vec<Belief> {
             claim.spec.polarity,
             claim.spec.quantity.clone(),
         );
-        (claim.saying.valid, claim.saying.said, content, claim.tie)
+        let manner = (claim.spec.intent, claim.saying.role);
+        (
+            claim.saying.valid,
+            claim.saying.said,
+            content,
+            manner,
+            claim.tie,
+        )
     });
     let mut rows: Vec<Row> = Vec::new();
     let mut now: Option<usize> = None;

@@ -220,7 +220,14 @@ impl Teller {
         let said = self.dice.below(12) as i64;
         let claims = (0..claims).map(|_| self.pick(CLAIMS));
         let claims = claims.map(|(spec, words)| (spec.to_owned(), words.map(str::to_owned)));
-        let claims: Vec<_> = claims.collect();
+        let mut claims: Vec<_> = claims.collect();
+        // A message is one turn: it has one episode at most.
+        let mut has_episode = false;
+        claims.retain(|(spec, _): &(String, _)| {
+            let is_second = has_episode && spec.starts_with("episode=");
+            has_episode |= spec.starts_with("episode=");
+            !is_second
+        });
         let valid = if self.dice.below(3) == 0 {
             self.dice.below(12) as i64
         } else {
