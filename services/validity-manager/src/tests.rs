@@ -404,6 +404,35 @@ fn a_tenfold_dose_waits_and_a_correction_retires_it() {
 }
 
 #[test]
+fn what_replaces_both_sides_ends_their_conflict() {
+    // Neither was said to be wrong.
+    check(
+        "dose=5mg@1 dose=50mg@2 dose=20mg@3",
+        "dose=20mg active[3,…); dose=50mg superseded[2,3); dose=5mg superseded[1,3)",
+    );
+    // What was doubted turns out to be right.
+    check(
+        "dose=5mg@1 dose=50mg@2 ~dose=50mg@3",
+        "dose=50mg active[3,…); dose=50mg superseded[2,3); dose=5mg superseded[1,3)",
+    );
+    check(
+        "allergy=peanut@1 !allergy=peanut@2 ^!allergy=peanut@3",
+        "!allergy=peanut active[3,…); !allergy=peanut superseded[2,3); allergy=peanut superseded[1,3)",
+    );
+    // A correction says that both were wrong about the present; the doubted one was never true.
+    check(
+        "dose=5mg@1 dose=50mg@2 ^dose=20mg@3",
+        "dose=20mg active[3,…); dose=50mg retired[2,…); dose=5mg superseded[1,3)",
+    );
+    // A later contradiction is one of its own, and a correction reaches it.
+    check(
+        "dose=5mg@1 dose=50mg@2 dose=4mg@3 dose=50mg@4 ^dose=4mg@5",
+        "dose=4mg active[3,…); dose=50mg retired[4,…); dose=50mg superseded[2,3); \
+         dose=5mg superseded[1,3)",
+    );
+}
+
+#[test]
 fn the_same_event_again_changes_nothing_and_a_reused_id_is_refused() {
     let mut world = World::new();
     assert_eq!(

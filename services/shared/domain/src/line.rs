@@ -335,8 +335,15 @@ fn place<'a>(
             let next = runs.len();
             let from = entry.claim.valid_from;
             runs[current].superseded = Some((from, next));
-            if entry.claim.intent == Intent::Correct {
-                retire_conflicts(runs, current);
+            for run in against(runs, current) {
+                // Whoever was right until now, this is what holds from here on. A correction also says
+                // who was wrong: whoever did not say the same.
+                if entry.claim.intent == Intent::Correct && !run.content.agrees(&content) {
+                    run.status = Status::Retired;
+                    run.rule = "corrected";
+                } else {
+                    run.superseded = Some((from, next));
+                }
             }
             runs.push(Run::new(entry, Status::Active, rule));
             if entry.verdict() == Some(Verdict::TakeNew) {
@@ -345,9 +352,7 @@ fn place<'a>(
             *in_force = Some(next);
         }
         Meeting::Conflicts(rule) => {
-            let again = runs
-                .iter_mut()
-                .find(|run| run.status == Status::Conflicted && run.content.agrees(&content));
+            let again = against(runs, current).find(|run| run.content.agrees(&content));
             if let Some(run) = again {
                 run.join(entry);
                 return;
@@ -377,13 +382,20 @@ fn place<'a>(
     }
 }
 
-/// A correction says that what stood against the run was never true.
+/// What waits for a person because it contradicts the run.
+fn against<'r, 'a>(
+    runs: &'r mut [Run<'a>],
+    current: usize,
+) -> impl Iterator<Item = &'r mut Run<'a>> {
+    runs.iter_mut()
+        .filter(move |run| run.status == Status::Conflicted && run.conflict == Some(current))
+}
+
+/// To say the same again as a correction says that what stood against it was never true.
 fn retire_conflicts(runs: &mut [Run<'_>], current: usize) {
-    for run in runs.iter_mut() {
-        if run.status == Status::Conflicted && run.conflict == Some(current) {
-            run.status = Status::Retired;
-            run.rule = "corrected";
-        }
+    for run in against(runs, current) {
+        run.status = Status::Retired;
+        run.rule = "corrected";
     }
     runs[current].conflict = None;
 }

@@ -238,16 +238,16 @@ fn believe(line: &str, mut claims: Vec<Claimed>) -> Vec<Belief> {
         match meets(&rows[at], claim) {
             Meets::Replaces => {
                 rows[at].replaced = Some(row.from);
-                if claim.spec.intent == Intent::Correct {
-                    retire_contradictions(&mut rows, at);
-                }
+                end_contradictions(&mut rows, at, claim);
                 now = Some(rows.len());
                 rows.push(row);
             }
             Meets::Contradicts => {
                 row.status = "conflicted";
                 row.against = Some(at);
-                add_or_confirm(&mut rows, row, claim, |row| row.status == "conflicted");
+                add_or_confirm(&mut rows, row, claim, |row| {
+                    row.status == "conflicted" && row.against == Some(at)
+                });
             }
             Meets::StandsAside => {
                 row.is_aside = true;
@@ -334,6 +334,21 @@ fn retire_contradictions(rows: &mut [Row], of: usize) {
     for row in rows.iter_mut() {
         if row.status == "conflicted" && row.against == Some(of) {
             row.status = "retired";
+        }
+    }
+}
+
+/// What contradicted a row that is replaced: over from then on too, or never true, when a correction
+/// says something else.
+fn end_contradictions(rows: &mut [Row], of: usize, claim: &Claimed) {
+    for row in rows.iter_mut() {
+        if row.status != "conflicted" || row.against != Some(of) {
+            continue;
+        }
+        if claim.spec.intent == Intent::Correct && !row.agrees(claim) {
+            row.status = "retired";
+        } else {
+            row.replaced = Some(claim.saying.valid);
         }
     }
 }
