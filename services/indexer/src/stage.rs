@@ -21,6 +21,7 @@ use anamnesis_pipeline::consumer::{BATCH_BYTES_MAX, Running, Stage, StageError};
 use anamnesis_pipeline::embedder::{Embed, Purpose};
 use anamnesis_pipeline::fold::{self, Folded};
 use anamnesis_pipeline::log::{Log, Record};
+use anamnesis_pipeline::owner_states::OwnerStates;
 use anamnesis_pipeline::snapshots::{self, Snaps};
 use anamnesis_pipeline::stores::{Change, Checkpoint, Projection, Store};
 use async_trait::async_trait;
@@ -31,8 +32,6 @@ use anamnesis_pipeline::history::{self as project, History};
 
 pub const STAGE: &str = "indexer";
 
-/// Claims of all cached owners together; about 1.5 KiB each.
-const CACHED_CLAIMS_MAX: usize = 100_000;
 /// Longest that rewriting erased bytes waits for a quiet moment: minutes, as is promised.
 const PHYSICAL_DELAY_MS_MAX: i64 = 60_000;
 /// Records between two snapshots of the skeleton.
@@ -109,8 +108,7 @@ impl Stage for Indexer {
             log_id,
             partition,
             skeleton,
-            states: BTreeMap::new(),
-            turn: 0,
+            states: OwnerStates::default(),
             vectors,
             physical: Vec::new(),
             physical_since: None,
@@ -143,8 +141,7 @@ struct Folding {
     log_id: LogId,
     partition: u32,
     skeleton: Skeleton,
-    states: BTreeMap<OwnerKey, (OwnerState, u64)>,
-    turn: u64,
+    states: OwnerStates,
     vectors: Option<VectorBook>,
     /// Erasures whose bytes are still to be rewritten.
     physical: Vec<(ErasureId, OwnerKey)>,
@@ -168,7 +165,7 @@ impl Running for Folding {
         let Some(last) = records.last().map(|record| record.position.offset) else {
             return Ok(());
         };
-        self.turn += 1;
+        self.states.begin_batch();
         let opened = self.codec.open(&records).await?;
         let decisions: Vec<Option<OpenedDecided>> = opened
             .into_iter()
@@ -216,7 +213,7 @@ impl Running for Folding {
             steps.push(step);
         }
         for (owner, at) in viewed {
-            if let Some((state, _)) = self.states.get(&owner) {
+            if let Some(state) = self.states.peek(owner) {
                 steps[at]
                     .changes
                     .push(Change::Owner(Box::new(project::owner_view(state))));
@@ -224,12 +221,16 @@ impl Running for Folding {
         }
         self.apply_to_stores(&steps, last + 1).await?;
         self.acknowledge(erased, now).await?;
-        self.trim();
+        self.states.trim();
         metrics::applied(self.partition, &records, now);
         if self.skeleton.next >= self.snapshot_next + SNAPSHOT_EVERY {
             self.save_snapshot().await;
         }
-        // Usually bytes are rewritten when there is nothing else to do; a busy log must not put it off.
+        // Usually bytes are rewritten when there is nothing else to do; a busy log must not put it off,
+        // nor that the erasure stood before a restart.
+        if !self.physical.is_empty() {
+            self.physical_since.get_or_insert(now);
+        }
         let is_due = self
             .physical_since
             .is_some_and(|since| now.millis() - since.millis() > PHYSICAL_DELAY_MS_MAX);
@@ -331,8 +332,7 @@ impl Folding {
         {
             history.apply(&decided.decided, fold::recorded(&decided));
         }
-        self.states
-            .insert(owner, (history.state.clone(), self.turn));
+        self.states.insert(history.state.clone());
         let mut vectors: BTreeMap<MemoryId, Arc<[f32]>> = BTreeMap::new();
         if let Some(book) = &mut self.vectors {
             book.forget();
@@ -353,7 +353,7 @@ impl Folding {
         owner: OwnerKey,
         offset: u64,
     ) -> Result<&mut OwnerState, StageError> {
-        if !self.states.contains_key(&owner) {
+        if !self.states.contains(owner) {
             let all = self
                 .skeleton
                 .owners
@@ -367,12 +367,9 @@ impl Folding {
                 .collect();
             let state =
                 fold::owner_state(&*self.log, &self.codec, self.partition, owner, &before).await?;
-            self.states.insert(owner, (state, self.turn));
+            self.states.insert(state);
         }
-        let turn = self.turn;
-        let (state, used) = self.states.get_mut(&owner).expect("inserted above");
-        *used = turn;
-        Ok(state)
+        Ok(self.states.get(owner).expect("inserted above"))
     }
 
     /// Applies to every store what it has not applied yet. One store's failure does not keep the
@@ -423,7 +420,6 @@ impl Folding {
             }
             self.write_receipts(&receipts).await?;
             self.physical.push((erasure, owner));
-            self.physical_since.get_or_insert(now);
         }
         Ok(())
     }
@@ -500,32 +496,6 @@ impl Folding {
         }
         self.physical = open.into_iter().collect();
         Ok(())
-    }
-
-    fn trim(&mut self) {
-        let total: usize = self
-            .states
-            .values()
-            .map(|(state, _)| state.claims.len() + 1)
-            .sum();
-        if total <= CACHED_CLAIMS_MAX {
-            return;
-        }
-        let mut by_use: Vec<(u64, OwnerKey)> = self
-            .states
-            .iter()
-            .map(|(key, (_, used))| (*used, *key))
-            .collect();
-        by_use.sort_unstable();
-        let mut left = total;
-        for (_, key) in by_use {
-            if left <= CACHED_CLAIMS_MAX / 2 {
-                break;
-            }
-            if let Some((state, _)) = self.states.remove(&key) {
-                left -= state.claims.len() + 1;
-            }
-        }
     }
 }
 

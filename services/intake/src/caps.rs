@@ -8,10 +8,6 @@ pub const TEXT_BYTES_MAX: usize = 1 << 20;
 /// should split.
 pub const BODY_BYTES_MAX: usize = 8 << 20;
 
-/// How much of a longer body is still read, so that its sender gets an answer. Who sends more finds
-/// the connection closed.
-pub const DRAINED_BYTES_MAX: usize = 64 << 20;
-
 /// Longest identifier (event, source, conversation, turn, message). Ids are URLs at worst, and the
 /// bound keeps a hostile one from pushing a record over the log's limit.
 pub const ID_BYTES_MAX: usize = 1024;

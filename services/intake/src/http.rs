@@ -6,11 +6,9 @@ mod calls;
 
 use std::sync::Arc;
 
-use anamnesis_pipeline::caller::{Callers, OPEN_HEADER};
+use anamnesis_pipeline::caller::Callers;
+use anamnesis_pipeline::http;
 use axum::Router;
-use axum::http::HeaderValue;
-use axum::middleware::map_response;
-use axum::response::Response;
 use axum::routing::post;
 
 use crate::service::Intake;
@@ -23,8 +21,11 @@ struct Shared {
 
 /// All calls of the service.
 pub fn router(intake: Arc<Intake>, callers: Callers) -> Router {
-    let is_open = callers.is_open();
-    Router::new()
+    let shared = Shared {
+        intake,
+        callers: callers.clone(),
+    };
+    let router = Router::new()
         .route("/v1/events", post(calls::events))
         .route("/v1/remember", post(calls::remember))
         .route("/v1/correct", post(calls::correct))
@@ -40,15 +41,8 @@ pub fn router(intake: Arc<Intake>, callers: Callers) -> Router {
         )
         .route("/v1/reviews/{id}/decision", post(calls::decide_review))
         .route("/v1/tasks", post(calls::task))
-        .with_state(Shared { intake, callers })
-        .layer(map_response(move |mut response: Response| async move {
-            if is_open {
-                response
-                    .headers_mut()
-                    .insert(OPEN_HEADER, HeaderValue::from_static("true"));
-            }
-            response
-        }))
+        .with_state(shared);
+    http::mark_open(router, &callers)
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use anamnesis_pipeline::codec::{
 use anamnesis_pipeline::consumer::{BATCH_BYTES_MAX, Running, Stage, StageError};
 use anamnesis_pipeline::fold;
 use anamnesis_pipeline::log::{Log, NewRecord, Record};
+use anamnesis_pipeline::owner_states::OwnerStates;
 use anamnesis_pipeline::snapshots::{self, Snaps};
 use async_trait::async_trait;
 
@@ -33,9 +34,6 @@ use crate::metrics;
 
 pub const STAGE: &str = "validity-manager";
 
-/// Claims of all cached owners together; above it the owners used longest ago are dropped. About
-/// 1.5 KiB each.
-const CACHED_CLAIMS_MAX: usize = 100_000;
 /// Decisions between two snapshots of the skeleton.
 const SNAPSHOT_EVERY: u64 = 10_000;
 /// The same when there is nothing else to do: a trickle must not write a snapshot per record.
@@ -91,7 +89,7 @@ impl Stage for ValidityManager {
                 .map(|topic| (topic, skeleton.next_input(topic).unwrap_or(1)))
                 .into(),
             skeleton,
-            cache: Cache::default(),
+            states: OwnerStates::default(),
             carried_out: BTreeSet::new(),
         };
         writer.retry_parked(now).await?;
@@ -112,44 +110,9 @@ struct Writer {
     epoch: u64,
     positions: BTreeMap<Topic, u64>,
     skeleton: Skeleton,
-    cache: Cache,
+    states: OwnerStates,
     /// Erasures whose keys are known to be destroyed.
     carried_out: BTreeSet<ErasureId>,
-}
-
-/// States of owners, rebuilt from the log when missing.
-#[derive(Default)]
-struct Cache {
-    states: BTreeMap<OwnerKey, (OwnerState, u64)>,
-    turn: u64,
-}
-
-impl Cache {
-    fn trim(&mut self) {
-        let total: usize = self
-            .states
-            .values()
-            .map(|(state, _)| state.claims.len() + 1)
-            .sum();
-        if total <= CACHED_CLAIMS_MAX {
-            return;
-        }
-        let mut by_use: Vec<(u64, OwnerKey)> = self
-            .states
-            .iter()
-            .map(|(key, (_, used))| (*used, *key))
-            .collect();
-        by_use.sort_unstable();
-        let mut left = total;
-        for (_, key) in by_use {
-            if left <= CACHED_CLAIMS_MAX / 2 {
-                break;
-            }
-            if let Some((state, _)) = self.states.remove(&key) {
-                left -= state.claims.len() + 1;
-            }
-        }
-    }
 }
 
 /// One input, decided and not yet recorded.
@@ -315,7 +278,7 @@ impl Writer {
         for (owner, erasure, target) in erasures {
             self.carry_out(owner, erasure, &target).await?;
             // What is left is read from the log again, as everybody else reads it.
-            self.cache.states.remove(&owner);
+            self.states.remove(owner);
         }
         Ok(read)
     }
@@ -341,7 +304,7 @@ impl Writer {
         let ids = self.codec.keys().id_key().clone();
         let rules = self.rules.clone();
         let writer_epoch = self.epoch;
-        self.cache.turn += 1;
+        self.states.begin_batch();
         let mut answers: Vec<Answer> = Vec::with_capacity(inputs.len());
         for (owner, meta, input) in inputs {
             let place = self.skeleton.next + answers.len() as u64;
@@ -390,15 +353,14 @@ impl Writer {
                 decision,
             });
         }
-        self.cache.trim();
+        self.states.trim();
         Ok(answers)
     }
 
     /// The owner's state, from the cache or from the log. Erasures that are in it are carried out first:
     /// a writer may have stopped between deciding one and destroying its keys.
     async fn state(&mut self, owner: OwnerKey) -> Result<&mut OwnerState, StageError> {
-        let turn = self.cache.turn;
-        if !self.cache.states.contains_key(&owner) {
+        if !self.states.contains(owner) {
             let mut state = self.load(owner).await?;
             let open: Vec<_> = state
                 .erasures
@@ -412,11 +374,9 @@ impl Writer {
             if !open.is_empty() {
                 state = self.load(owner).await?;
             }
-            self.cache.states.insert(owner, (state, turn));
+            self.states.insert(state);
         }
-        let (state, used) = self.cache.states.get_mut(&owner).expect("inserted above");
-        *used = turn;
-        Ok(state)
+        Ok(self.states.get(owner).expect("inserted above"))
     }
 
     async fn load(&self, owner: OwnerKey) -> Result<OwnerState, StageError> {

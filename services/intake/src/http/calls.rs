@@ -4,6 +4,7 @@ use anamnesis_domain::ids::MemoryId;
 use anamnesis_domain::owner::Owner;
 use anamnesis_domain::text::Text;
 use anamnesis_pipeline::caller::{Caller, parse_owner};
+use anamnesis_pipeline::http;
 use anamnesis_pipeline::problem::Problem;
 use axum::Json;
 use axum::body::Body;
@@ -32,7 +33,7 @@ struct Call {
 
 fn begin(shared: &Shared, headers: &HeaderMap, uri: &Uri, wait: Wait) -> Result<Call, Problem> {
     let caller = shared.callers.resolve(headers)?;
-    let parameters = body::parameters(uri, &["wait"])?;
+    let parameters = http::parameters(uri, &["wait"])?;
     Ok(Call {
         caller,
         key: body::idempotency_key(headers)?,
@@ -187,7 +188,7 @@ pub(super) async fn forget_user(
     headers: HeaderMap,
 ) -> Reply {
     let caller = shared.callers.resolve(&headers)?;
-    let parameters = body::parameters(&uri, &["reason", "wait"])?;
+    let parameters = http::parameters(&uri, &["reason", "wait"])?;
     let Some(reason) = parameters.get("reason").filter(|reason| !reason.is_empty()) else {
         return Err(Problem::bad_request("missing_parameter", "say why: ?reason=").at("reason"));
     };
@@ -289,7 +290,7 @@ pub(super) async fn change_consent(
 
 pub(super) async fn consents(State(shared): State<Shared>, uri: Uri, headers: HeaderMap) -> Reply {
     let caller = shared.callers.resolve(&headers)?;
-    let parameters = body::parameters(&uri, &["owner"])?;
+    let parameters = http::parameters(&uri, &["owner"])?;
     let owner = owner_of(&caller, parameters.get("owner").map(String::as_str))?;
     let scope = caller.scope(&owner, shared.intake.ids())?;
     let view = shared

@@ -9,12 +9,11 @@ mod reads;
 use std::sync::Arc;
 
 use anamnesis_domain::owner::{Owner, OwnerScope};
-use anamnesis_pipeline::caller::{Caller, CallerRole, Callers, OPEN_HEADER};
+use anamnesis_pipeline::caller::{Caller, CallerRole, Callers};
+use anamnesis_pipeline::http;
 use anamnesis_pipeline::problem::Problem;
 use axum::Router;
-use axum::http::{HeaderMap, HeaderValue};
-use axum::middleware::map_response;
-use axum::response::Response;
+use axum::http::HeaderMap;
 use axum::routing::{get, post};
 use tracing::error;
 
@@ -28,8 +27,11 @@ struct Shared {
 
 /// All calls of the service.
 pub fn router(recall: Arc<Recall>, callers: Callers) -> Router {
-    let is_open = callers.is_open();
-    Router::new()
+    let shared = Shared {
+        recall,
+        callers: callers.clone(),
+    };
+    let router = Router::new()
         .route("/v1/recall", post(questions::recall))
         .route("/v1/context", post(questions::context))
         .route("/v1/outcomes", post(questions::outcome))
@@ -39,15 +41,8 @@ pub fn router(recall: Arc<Recall>, callers: Callers) -> Router {
         .route("/v1/owners/tasks", get(reads::tasks))
         .route("/v1/tasks/{task_id}", get(reads::task))
         .route("/v1/changes", get(reads::changes))
-        .with_state(Shared { recall, callers })
-        .layer(map_response(move |mut response: Response| async move {
-            if is_open {
-                response
-                    .headers_mut()
-                    .insert(OPEN_HEADER, HeaderValue::from_static("true"));
-            }
-            response
-        }))
+        .with_state(shared);
+    http::mark_open(router, &callers)
 }
 
 impl Shared {

@@ -6,8 +6,8 @@ use anamnesis_domain::memory::{Kind, Status};
 use anamnesis_domain::owner::Owner;
 use anamnesis_domain::time::Timestamp;
 use anamnesis_pipeline::caller::parse_owner;
+use anamnesis_pipeline::http;
 use anamnesis_pipeline::problem::Problem;
-use axum::extract::Query;
 use axum::http::Uri;
 
 use crate::request;
@@ -18,27 +18,7 @@ impl Params {
     /// # Errors
     /// 400 `unknown_parameter`, `repeated_parameter` or `invalid_parameter`.
     pub(super) fn read(uri: &Uri, known: &[&str]) -> Result<Self, Problem> {
-        let Ok(Query(pairs)) = Query::<Vec<(String, String)>>::try_from_uri(uri) else {
-            return Err(Problem::bad_request(
-                "invalid_parameter",
-                "the query string cannot be read",
-            ));
-        };
-        let mut params = BTreeMap::new();
-        for (name, value) in pairs {
-            if !known.contains(&name.as_str()) {
-                let shown: String = name.chars().take(40).collect();
-                let detail = format!(
-                    "not a parameter of this call; it takes {}",
-                    known.join(", ")
-                );
-                return Err(Problem::bad_request("unknown_parameter", detail).at(shown));
-            }
-            if params.insert(name.clone(), value).is_some() {
-                return Err(Problem::bad_request("repeated_parameter", "give it once").at(name));
-            }
-        }
-        Ok(Self(params))
+        http::parameters(uri, known).map(Self)
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {

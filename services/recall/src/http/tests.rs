@@ -145,7 +145,7 @@ async fn a_bad_body_is_named_and_not_repeated() {
         (Body::from("{\"owner\": SECRET"), 400, "invalid_json"),
         (Body::from("[]"), 400, "not_an_object"),
         (Body::from("{}"), 400, "missing_field"),
-        (Body::from(vec![b' '; (1 << 20) + 1]), 413, "too_large"),
+        (Body::from(vec![b' '; (1 << 20) + 1]), 413, "body_too_large"),
         (Body::from(too_long), 400, "query_too_long"),
     ] {
         let reply = post(&world, "/v1/recall", body).await;

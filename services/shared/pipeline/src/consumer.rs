@@ -18,6 +18,7 @@ use crate::codec::CodecError;
 use crate::embedder::EmbedError;
 use crate::keyring::KeyringError;
 use crate::log::{Log, LogError, Record};
+use crate::stands::Stands;
 use crate::stores::StoreError;
 
 /// Records in one batch: large enough that one durable write serves many, small enough that a batch is
@@ -114,6 +115,7 @@ pub struct Consumer {
     clock: Arc<dyn Clock>,
     running: Option<Box<dyn Running>>,
     batch_records_max: usize,
+    stands: Stands,
 }
 
 impl Consumer {
@@ -125,7 +127,16 @@ impl Consumer {
             clock,
             running: None,
             batch_records_max: BATCH_RECORDS_MAX,
+            stands: Stands::default(),
         }
+    }
+
+    /// Tells these stands where it is after each turn.
+    #[must_use]
+    pub fn with_stands(mut self, stands: &Stands) -> Self {
+        stands.expect(self.stage.name(), self.partition);
+        self.stands = stands.clone();
+        self
     }
 
     /// Smaller batches, for tests that vary their boundaries.
@@ -161,8 +172,12 @@ impl Consumer {
     /// Whatever the stage or the log says; the running state is dropped.
     pub async fn turn(&mut self) -> Result<Progress, StageError> {
         let result = self.try_turn().await;
+        let name = self.stage.name();
         if result.is_err() {
             self.running = None;
+            self.stands.failed(name, self.partition, self.clock.now());
+        } else {
+            self.stands.advanced(name, self.partition, self.positions());
         }
         result
     }

@@ -3,9 +3,10 @@
 //! - [`log`], [`keyring`], [`stores`], [`embedder`], [`clock`]: the ports, each with its contract
 //! - [`hash_embedder`]: what stands in for a language model
 //! - [`codec`]: from domain values to sealed records and back
-//! - [`consumer`], [`snapshots`]: the one loop that every stage runs, and what shortens its start
-//! - [`fold`], [`history`]: reading `memories`, and what the stores should hold of an owner
-//! - [`caller`], [`problem`]: who calls, and what a caller is told
+//! - [`consumer`], [`snapshots`], [`stands`]: the one loop that every stage runs, what shortens its
+//!   start, and how far it is
+//! - [`fold`], [`history`], [`owner_states`]: reading `memories`, and what the stores should hold of an owner
+//! - [`caller`], [`http`], [`problem`]: who calls, how, and what a caller is told
 //! - [`digests`]: what a store should hold of a version
 //! - [`feed`], [`similarity`], [`paging`]: what every store does in the same way
 //! - [`doubles`]: in-memory implementations, stricter than the real thing
@@ -23,10 +24,13 @@ pub mod feed;
 pub mod fold;
 pub mod hash_embedder;
 pub mod history;
+pub mod http;
 pub mod keyring;
 pub mod log;
+pub mod owner_states;
 pub mod paging;
 pub mod problem;
 pub mod similarity;
 pub mod snapshots;
+pub mod stands;
 pub mod stores;

@@ -1,0 +1,103 @@
+//! Which owners' states are kept in memory between batches?
+
+use std::collections::BTreeMap;
+
+use anamnesis_domain::ids::OwnerKey;
+use anamnesis_domain::state::OwnerState;
+
+/// Claims of all kept owners together; about 1.5 KiB each.
+const CLAIMS_MAX: usize = 100_000;
+
+/// States of owners, each rebuilt from the log by its holder when it is missing. Above a bound on
+/// their size, the owners used longest ago are dropped.
+#[derive(Default)]
+pub struct OwnerStates {
+    states: BTreeMap<OwnerKey, (OwnerState, u64)>,
+    turn: u64,
+}
+
+impl OwnerStates {
+    /// A new batch begins: what is used from here on was used later than all before.
+    pub fn begin_batch(&mut self) {
+        self.turn += 1;
+    }
+
+    pub fn contains(&self, owner: OwnerKey) -> bool {
+        self.states.contains_key(&owner)
+    }
+
+    /// The state, without counting as a use.
+    pub fn peek(&self, owner: OwnerKey) -> Option<&OwnerState> {
+        self.states.get(&owner).map(|(state, _)| state)
+    }
+
+    pub fn get(&mut self, owner: OwnerKey) -> Option<&mut OwnerState> {
+        let (state, used) = self.states.get_mut(&owner)?;
+        *used = self.turn;
+        Some(state)
+    }
+
+    pub fn insert(&mut self, state: OwnerState) {
+        self.states.insert(state.key, (state, self.turn));
+    }
+
+    pub fn remove(&mut self, owner: OwnerKey) {
+        self.states.remove(&owner);
+    }
+
+    /// Drops what was used longest ago when all together are too large.
+    pub fn trim(&mut self) {
+        self.trim_to(CLAIMS_MAX);
+    }
+
+    fn trim_to(&mut self, claims_max: usize) {
+        let mut left: usize = self.states.values().map(|(state, _)| size(state)).sum();
+        if left <= claims_max {
+            return;
+        }
+        let mut by_use: Vec<(u64, OwnerKey)> = self
+            .states
+            .iter()
+            .map(|(owner, (_, used))| (*used, *owner))
+            .collect();
+        by_use.sort_unstable();
+        for (_, owner) in by_use {
+            if left <= claims_max / 2 {
+                break;
+            }
+            if let Some((state, _)) = self.states.remove(&owner) {
+                left -= size(&state);
+            }
+        }
+    }
+}
+
+/// An owner without claims costs something too.
+fn size(state: &OwnerState) -> usize {
+    state.claims.len() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(number: u8) -> OwnerKey {
+        OwnerKey::from_bytes([number; 16])
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_goes_first() {
+        let mut states = OwnerStates::default();
+        for number in 0..10 {
+            states.begin_batch();
+            states.insert(OwnerState::new(owner(number)));
+        }
+        states.begin_batch();
+        assert!(states.get(owner(0)).is_some());
+        states.trim_to(10);
+        assert!((0..10).all(|number| states.contains(owner(number))));
+        states.trim_to(9);
+        let kept: Vec<u8> = (0..10).filter(|n| states.contains(owner(*n))).collect();
+        assert_eq!(kept, [0, 7, 8, 9]);
+    }
+}
