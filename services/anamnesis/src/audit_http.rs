@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anamnesis_audit::verify::Redecide;
-use anamnesis_audit::{balance, explain, state, verify};
-use anamnesis_domain::ids::MemoryId;
+use anamnesis_audit::{balance, erasure, explain, state, verify};
+use anamnesis_domain::ids::{ErasureId, MemoryId};
 use anamnesis_domain::owner::{Owner, OwnerScope};
 use anamnesis_domain::time::{AsOf, Known, Timestamp};
 use anamnesis_pipeline::caller::{Caller, CallerRole, Callers, parse_owner};
@@ -44,6 +44,7 @@ pub fn router(node: &Node, callers: Callers) -> Router {
         .route("/v1/audit/memories/{id}", get(explain_memory))
         .route("/v1/audit/verify", get(verify_log))
         .route("/v1/audit/balance", get(count_balance))
+        .route("/v1/erasures/{id}", get(erasure_certificate))
         .with_state(shared)
 }
 
@@ -164,4 +165,33 @@ async fn count_balance(
     shared.auditor(&headers)?;
     let answer = balance::balance(&*shared.log, &shared.codec).await;
     Ok(Json(answer.map_err(unreadable)?))
+}
+
+/// Who decides erasures sees how far they are, too. Only a caller of every tenant may leave out the
+/// owner: an id does not say which tenant it is of.
+async fn erasure_certificate(
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+    asked: Result<Query<OwnerQuery>, QueryRejection>,
+) -> Result<Json<erasure::Certificate>, Problem> {
+    let caller = shared.callers.resolve(&headers)?;
+    if !caller.has(CallerRole::Reviewer) {
+        caller.require(CallerRole::Auditor)?;
+    }
+    let owner = match query(asked)?.owner {
+        None if caller.covers_all() => None,
+        words => {
+            let owner = parse_owner(words.as_deref(), "owner")?;
+            Some(shared.scope(&caller, &owner)?.key())
+        }
+    };
+    let id: ErasureId = id
+        .parse()
+        .map_err(|_| Problem::bad_request("invalid_id", "not an erasure id").at("id"))?;
+    erasure::certificate(&*shared.log, &shared.codec, id, owner)
+        .await
+        .map_err(unreadable)?
+        .map(Json)
+        .ok_or_else(|| Problem::not_found("erasure"))
 }

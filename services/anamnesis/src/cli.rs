@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anamnesis_domain::decay::Rate;
-use anamnesis_domain::ids::MemoryId;
+use anamnesis_domain::ids::{ErasureId, MemoryId};
 use anamnesis_domain::memory::Kind;
 use anamnesis_domain::owner::Owner;
 use anamnesis_domain::time::Timestamp;
@@ -186,6 +186,8 @@ pub enum AuditCommand {
     Diff(AuditOwnerArgs),
     /// Accepted = decided + in flight + parked; exit 1 when it is not.
     Balance(AuditBalanceArgs),
+    /// How far an erasure is: keys destroyed, each store's receipts.
+    Erasure(AuditErasureArgs),
 }
 
 impl AuditCommand {
@@ -195,6 +197,7 @@ impl AuditCommand {
             Self::Explain(args) => &args.data,
             Self::Verify(args) | Self::Diff(args) => &args.data,
             Self::Balance(args) => &args.data,
+            Self::Erasure(args) => &args.data,
         }
     }
 }
@@ -211,6 +214,15 @@ pub struct AuditStateArgs {
     pub known_at: Option<Timestamp>,
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub data: DataArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct AuditErasureArgs {
+    /// As `forget` gave it.
+    #[arg(long, value_name = "ID")]
+    pub erasure: ErasureId,
     #[command(flatten)]
     pub data: DataArgs,
 }

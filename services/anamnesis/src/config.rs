@@ -46,6 +46,7 @@ pub struct Config {
     pub extraction: ExtractionConfig,
     pub recall: RecallConfig,
     pub forget: ForgetConfig,
+    pub ready: ReadyConfig,
     pub telemetry: TelemetryConfig,
     pub callers: Vec<TokenConfig>,
 }
@@ -69,8 +70,25 @@ impl Default for Config {
             extraction: ExtractionConfig::default(),
             recall: RecallConfig::default(),
             forget: ForgetConfig::default(),
+            ready: ReadyConfig::default(),
             telemetry: TelemetryConfig::default(),
             callers: Vec::new(),
+        }
+    }
+}
+
+/// When the node says of itself that it is ready.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReadyConfig {
+    /// Oldest record that a stage may not have answered.
+    pub oldest_max: Period,
+}
+
+impl Default for ReadyConfig {
+    fn default() -> Self {
+        Self {
+            oldest_max: Period::secs(60),
         }
     }
 }

@@ -19,5 +19,6 @@ pub mod metrics;
 pub mod node;
 pub mod operations;
 mod query_reader;
+pub mod readiness;
 pub mod services;
 pub mod telemetry;

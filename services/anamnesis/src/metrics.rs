@@ -14,6 +14,11 @@ use metrics::{Unit, describe_counter, describe_gauge};
 /// Current memories by kind and status, for the shares of conflicts.
 pub const MEMORIES: &str = "anamnesis_memories";
 
+/// Records that a stage has not answered, by stage and partition.
+pub const UNANSWERED_RECORDS: &str = "anamnesis_unanswered_records";
+/// Age of the oldest record that a stage has not answered, in seconds.
+pub const OLDEST_UNANSWERED_SECONDS: &str = "anamnesis_oldest_unanswered_seconds";
+
 /// Describes every metric to the process's recorder.
 pub fn describe() {
     describe_counter!(ACCEPTED_TOTAL, "messages made durable, by topic");
@@ -56,6 +61,15 @@ pub fn describe() {
     describe_counter!(
         ARCHIVE_PROPOSED_TOTAL,
         "memories proposed for archiving over capacity"
+    );
+    describe_gauge!(
+        UNANSWERED_RECORDS,
+        "records that a stage has not answered, by stage and partition"
+    );
+    describe_gauge!(
+        OLDEST_UNANSWERED_SECONDS,
+        Unit::Seconds,
+        "age of the oldest record that a stage has not answered"
     );
     describe_gauge!(MEMORIES, "current memories, by kind and status");
     anamnesis_recall::metrics::describe();

@@ -2,21 +2,17 @@
 
 use std::sync::Arc;
 
-use anamnesis_domain::input::Topic;
-use anamnesis_pipeline::log::Log;
+use anamnesis_pipeline::consumer::StageError;
 use anamnesis_pipeline::problem::Problem;
-use anamnesis_pipeline::stores::{Projection, Store};
 use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::metrics::{MEMORIES, describe};
+use crate::metrics::{MEMORIES, OLDEST_UNANSWERED_SECONDS, UNANSWERED_RECORDS, describe};
 use crate::node::Node;
-
-/// Records that a store may be behind before the node is not ready: a few seconds of writing.
-const BEHIND_MAX: u64 = 5_000;
+use crate::readiness::Readiness;
 
 /// Sets the process's recorder.
 ///
@@ -32,18 +28,16 @@ pub fn install_metrics() -> Result<PrometheusHandle, String> {
 
 #[derive(Clone)]
 struct Shared {
-    log: Log,
-    stores: Vec<Arc<dyn Projection>>,
+    readiness: Readiness,
     records: Arc<dyn anamnesis_pipeline::stores::Records>,
     metrics: PrometheusHandle,
     model: String,
     is_semantic: bool,
 }
 
-pub fn router(node: &Node, metrics: PrometheusHandle) -> Router {
+pub fn router(node: &Node, readiness: Readiness, metrics: PrometheusHandle) -> Router {
     let shared = Shared {
-        log: node.log.clone(),
-        stores: node.stores.projections(),
+        readiness,
         records: node.stores.records.clone(),
         metrics,
         model: node.embed.identity().to_string(),
@@ -57,50 +51,38 @@ pub fn router(node: &Node, metrics: PrometheusHandle) -> Router {
 }
 
 async fn ready(State(shared): State<Shared>) -> Result<Json<Value>, Problem> {
-    let behind = behind(&shared).await.map_err(Problem::unavailable)?;
-    let worst = behind
-        .iter()
-        .map(|(_, records)| *records)
-        .max()
-        .unwrap_or(0);
-    if worst > BEHIND_MAX {
-        let stores: Vec<String> = behind
-            .iter()
-            .map(|(store, records)| format!("{store} by {records}"))
-            .collect();
-        return Err(Problem::unavailable(format!(
-            "stores are behind: {}",
-            stores.join(", ")
-        )));
-    }
-    let behind: serde_json::Map<String, Value> = behind
+    let unreadable = |error: StageError| Problem::unavailable(error.to_string());
+    let report = shared.readiness.report().await.map_err(unreadable)?;
+    let behind: Map<String, Value> = report
+        .behind
         .into_iter()
         .map(|(store, records)| (store.to_string(), records.into()))
         .collect();
+    let lags: Vec<Value> = report
+        .lags
+        .iter()
+        .filter(|lag| lag.records > 0 || lag.failing_since.is_some())
+        .map(|lag| {
+            json!({
+                "stage": lag.stage,
+                "partition": lag.partition,
+                "records": lag.records,
+                "oldest_seconds": lag.oldest_ms / 1_000,
+                "failing_since": lag.failing_since,
+            })
+        })
+        .collect();
+    if let Some(fault) = report.fault {
+        return Err(Problem::unavailable(fault)
+            .with("behind_records", behind)
+            .with("unanswered", lags));
+    }
     Ok(Json(json!({
         "ready": true,
         "behind_records": behind,
+        "unanswered": lags,
         "embedding": { "model": shared.model, "semantic": shared.is_semantic },
     })))
-}
-
-/// Records that each store has not applied.
-async fn behind(shared: &Shared) -> Result<Vec<(Store, u64)>, String> {
-    let mut all = Vec::new();
-    for store in &shared.stores {
-        let mut records = 0;
-        for partition in 0..shared.log.partitions() {
-            let end = shared.log.end(Topic::Memories, partition).await;
-            let checkpoint = store.checkpoint(partition).await;
-            let end = end.map_err(|error| error.to_string())?;
-            let next = checkpoint
-                .map_err(|error| error.to_string())?
-                .map_or(0, |c| c.next);
-            records += end.saturating_sub(next);
-        }
-        all.push((store.store(), records));
-    }
-    Ok(all)
 }
 
 async fn scrape(State(shared): State<Shared>) -> Result<String, Problem> {
@@ -108,6 +90,15 @@ async fn scrape(State(shared): State<Shared>) -> Result<String, Problem> {
     for (kind, status, count) in counts.map_err(|error| Problem::unavailable(error.to_string()))? {
         metrics::gauge!(MEMORIES, "kind" => kind.code(), "status" => status.code())
             .set(count as f64);
+    }
+    let lags = shared.readiness.lags().await;
+    for lag in lags.map_err(|error| Problem::unavailable(error.to_string()))? {
+        let labels = [
+            ("stage", lag.stage.to_owned()),
+            ("partition", lag.partition.to_string()),
+        ];
+        metrics::gauge!(UNANSWERED_RECORDS, &labels).set(lag.records as f64);
+        metrics::gauge!(OLDEST_UNANSWERED_SECONDS, &labels).set(lag.oldest_ms as f64 / 1e3);
     }
     shared.metrics.run_upkeep();
     Ok(shared.metrics.render())

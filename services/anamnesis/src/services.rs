@@ -8,6 +8,7 @@ use anamnesis_forgetter::service::{Forgetter, Settings as ForgetSettings};
 use anamnesis_indexer::stage::Indexer;
 use anamnesis_intake::service::{Intake, Settings as IntakeSettings};
 use anamnesis_pipeline::consumer::{Consumer, Progress, Stage, StageError};
+use anamnesis_pipeline::stands::Stands;
 use anamnesis_pipeline::stores::Projection;
 use anamnesis_recall::service::{Parts, Recall, RecallSettings};
 use anamnesis_validity_manager::decide::Rules;
@@ -150,8 +151,13 @@ impl Node {
         )
     }
 
-    /// Starts every stage and the forgetter in the background.
-    pub fn start(&self, shutdown: &CancellationToken) -> JoinSet<(String, Result<(), StageError>)> {
+    /// Starts every stage and the forgetter in the background; the stages tell `stands` how far they
+    /// are.
+    pub fn start(
+        &self,
+        shutdown: &CancellationToken,
+        stands: &Stands,
+    ) -> JoinSet<(String, Result<(), StageError>)> {
         let mut tasks = JoinSet::new();
         for stage in self.stages() {
             for partition in 0..self.log.partitions() {
@@ -160,7 +166,8 @@ impl Node {
                     stage.clone(),
                     partition,
                     self.clock.clone(),
-                );
+                )
+                .with_stands(stands);
                 let name = format!("{} of partition {partition}", stage.name());
                 let shutdown = shutdown.clone();
                 tasks.spawn(async move { (name, consumer.run(shutdown).await) });

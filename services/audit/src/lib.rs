@@ -2,6 +2,7 @@
 //!
 //! - [`replay`]: a partition from the first record, and both digests
 //! - [`state`]: one owner as of (valid, known)
+//! - [`erasure`]: how far an erasure is
 //! - [`explain`]: from a memory back to the sentence
 //! - [`verify`]: chain, causes, re-decision
 //! - [`diff`]: each store against the fold
@@ -9,6 +10,7 @@
 
 pub mod balance;
 pub mod diff;
+pub mod erasure;
 pub mod explain;
 pub mod replay;
 pub mod state;

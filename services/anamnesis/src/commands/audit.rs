@@ -2,6 +2,7 @@
 
 use anamnesis_audit::balance::{Balance, balance};
 use anamnesis_audit::diff::{Diff, diff};
+use anamnesis_audit::erasure::certificate;
 use anamnesis_audit::explain::{Explanation, explain};
 use anamnesis_audit::replay::digests;
 use anamnesis_audit::state::{StateAsOf, state_as_of};
@@ -12,7 +13,8 @@ use anamnesis_domain::time::{AsOf, Known};
 use serde::Serialize;
 
 use crate::cli::{
-    AuditBalanceArgs, AuditCommand, AuditExplainArgs, AuditOwnerArgs, AuditStateArgs, Exit,
+    AuditBalanceArgs, AuditCommand, AuditErasureArgs, AuditExplainArgs, AuditOwnerArgs,
+    AuditStateArgs, Exit,
 };
 use crate::config::Config;
 use crate::failure::Failure;
@@ -31,6 +33,7 @@ pub async fn run(config: Config, command: AuditCommand) -> Result<Exit, Failure>
         AuditCommand::Verify(args) => show_verified(&node, &args).await,
         AuditCommand::Diff(args) => show_diff(&node, &args).await,
         AuditCommand::Balance(args) => show_balance(&node, &args).await,
+        AuditCommand::Erasure(args) => show_certificate(&node, &args).await,
     }
 }
 
@@ -310,4 +313,13 @@ pub fn balance_text(counted: &Balance) -> String {
         "NOT BALANCED\n"
     });
     text
+}
+
+async fn show_certificate(node: &Node, args: &AuditErasureArgs) -> Result<Exit, Failure> {
+    let found = certificate(&*node.log, &node.codec, args.erasure, None).await?;
+    let Some(found) = found else {
+        return Err(Failure::wrong_use("no erasure with this id was accepted"));
+    };
+    print_json(&found)?;
+    Ok(Exit::Fine)
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anamnesis_pipeline::consumer::StageError;
 use anamnesis_pipeline::problem::Problem;
+use anamnesis_pipeline::stands::Stands;
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -17,6 +19,7 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::node::Node;
 use crate::operations;
+use crate::readiness::{Readiness, until_caught_up};
 
 /// How long a graceful stop may take before the process ends anyway.
 const STOP_SECONDS_MAX: u64 = 10;
@@ -38,7 +41,9 @@ pub async fn run(config: Config) -> Result<Exit, Failure> {
     let metrics = operations::install_metrics().map_err(Failure::wrong_use)?;
 
     let shutdown = CancellationToken::new();
-    let mut tasks = node.start(&shutdown);
+    let stands = Stands::default();
+    let readiness = Readiness::new(&node, stands.clone()).await?;
+    let mut tasks = node.start(&shutdown, &stands);
     let intake = node.intake();
     let (recall, receipts) = node.recall();
     let writer = tokio::spawn(receipts.run(shutdown.clone()));
@@ -49,11 +54,13 @@ pub async fn run(config: Config) -> Result<Exit, Failure> {
         }
     });
 
+    let reads = anamnesis_recall::http::router(recall, callers.clone())
+        .layer(from_fn_with_state(readiness.clone(), until_caught_up));
     let router = Router::new()
         .merge(anamnesis_intake::http::router(intake, callers.clone()))
-        .merge(anamnesis_recall::http::router(recall, callers.clone()))
+        .merge(reads)
         .merge(audit_http::router(&node, callers.clone()))
-        .merge(operations::router(&node, metrics))
+        .merge(operations::router(&node, readiness, metrics))
         .route("/", get(|| async { "anamnesis\n" }))
         .fallback(|| async { Problem::new(404, "no_such_call", "there is no such call") });
     if callers.is_open() {

@@ -131,8 +131,9 @@ async fn tell(http: &Http) -> Told {
     }
 }
 
-async fn forget(http: &Http, told: &Told) {
-    let erase = async |owner: &str, what: Value| {
+async fn forget(http: &Http, told: &Told) -> Vec<(String, String)> {
+    let mut erasures = Vec::new();
+    let mut erase = async |owner: &str, what: Value| {
         let mut body = json!({"owner": patient(owner), "mode": "erase", "reason": "asked"});
         let fields = body.as_object_mut().expect("an object");
         fields.extend(what.as_object().cloned().unwrap_or_default());
@@ -141,6 +142,8 @@ async fn forget(http: &Http, told: &Told) {
             .await
             .expect(202);
         assert_eq!(answer["outcome"], json!("stored"), "{what} {answer}");
+        let id = answer["erasure_id"].as_str().expect("an id").to_owned();
+        erasures.push((patient(owner), id));
     };
     for id in &told.memory_ids {
         erase("ada", json!({"memory_ids": [id]})).await;
@@ -152,6 +155,37 @@ async fn forget(http: &Http, told: &Told) {
     erase("bo", json!({"all": true})).await;
     erase("dee", json!({"all": true})).await;
     http.settle().await;
+    erasures
+}
+
+/// Every erasure has a certificate: who asked and when is in the log, keys are gone, each store has
+/// confirmed.
+async fn check_certificates(http: &Http, erasures: &[(String, String)]) {
+    let mut keys = 0;
+    for (owner, id) in erasures {
+        let path = format!("/v1/erasures/{id}?owner={owner}");
+        let found = http.get(&path).await.expect(200);
+        let status = found["status"].as_str().unwrap_or_default();
+        assert!(["effective", "complete"].contains(&status), "{found}");
+        keys += found["keys_destroyed"].as_u64().unwrap_or_default();
+        for place in ["keyring", "records", "text", "vectors", "graph"] {
+            assert!(
+                found["receipts"][place]["effective_at"].is_string(),
+                "{found}"
+            );
+        }
+        let without_owner = http.get(&format!("/v1/erasures/{id}")).await.expect(200);
+        assert_eq!(without_owner["decision"], found["decision"]);
+    }
+    assert!(keys > 0);
+    let (_, id) = &erasures[0];
+    for (path, status) in [
+        (format!("/v1/erasures/{id}?owner={}", patient("cy")), 404),
+        ("/v1/erasures/none".to_owned(), 400),
+        (format!("/v1/erasures/{id}?who=x"), 400),
+    ] {
+        http.get(&path).await.expect(status);
+    }
 }
 
 /// All records of a log file, read with SQLite alone.
@@ -291,7 +325,8 @@ async fn what_was_forgotten_can_be_read_nowhere() {
     let kept_digest = digest_of(&folder, "cy").await;
 
     let server = folder.serve().await;
-    forget(&server, &told).await;
+    let erasures = forget(&server, &told).await;
+    check_certificates(&server, &erasures).await;
     for owner in ["ada", "bo", "cy", "dee"] {
         for query in [
             "What am I allergic to?",

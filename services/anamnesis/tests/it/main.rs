@@ -6,6 +6,7 @@ mod erasure;
 mod http;
 mod node;
 mod privacy;
+mod readiness;
 mod real_data;
 mod refusals;
 mod stores;

@@ -87,6 +87,11 @@ impl Caller {
             .is_none_or(|tenants| tenants.iter().any(|covered| covered == tenant))
     }
 
+    /// Whether no tenant is closed to the caller.
+    pub fn covers_all(&self) -> bool {
+        self.tenants.is_none()
+    }
+
     /// The right to touch `owner`, checked against the token.
     ///
     /// # Errors
