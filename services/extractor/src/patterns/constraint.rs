@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use anamnesis_domain::memory::{EntityKind, Kind, Polarity};
+use anamnesis_domain::owner::Subject;
 use anamnesis_domain::text::normalise;
 use regex::Regex;
 
@@ -243,9 +244,13 @@ fn rules(scene: &Scene<'_>, found: &mut Vec<Found>) {
     } else {
         Polarity::Positive
     };
-    found.push(
-        Found::new(Kind::Constraint, "constraint", value, at)
-            .polarity(polarity)
-            .intent(scene.intent()),
-    );
+    let mut one = Found::new(Kind::Constraint, "constraint", value, at)
+        .polarity(polarity)
+        .intent(scene.intent());
+    // 不要给我妈打电话: whom the rule names is whom it is done to; it is the speaker's rule.
+    let is_told = hit.is_some() && scene.persons.iter().all(|person| person.start >= at);
+    if is_told && !scene.persons.is_empty() {
+        one.subjects = Some(vec![Subject::Self_]);
+    }
+    found.push(one);
 }

@@ -481,3 +481,17 @@ fn tastes_are_kept_and_remarks_are_not() {
         check(text, &[]);
     }
 }
+
+#[test]
+fn a_rule_for_the_assistant_is_the_speakers_whoever_it_names() {
+    check(
+        "Always call my wife first.",
+        &["constraint=always call my wife first"],
+    );
+    check(
+        "Please don't call my mother.",
+        &["constraint=call my mother not"],
+    );
+    check("请不要给我妈打电话。", &["constraint=给我妈打电话 not"]);
+    check("以后请一定先联系我老婆。", &["constraint=以后请一定先联系我老婆"]);
+}
