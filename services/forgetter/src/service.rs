@@ -25,6 +25,10 @@ pub const SOURCE: &str = "forgetter";
 /// Page size when an owner's memories are read.
 const PAGE: usize = 500;
 
+/// Decisions of an owner between two counts of what it holds, for a large capacity: counting reads all
+/// of it, and being a little over capacity for a while harms nobody.
+const CAPACITY_SLACK: u64 = 500;
+
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Memories that an owner keeps in recall; the rest is archived, protected ones never.
@@ -255,7 +259,9 @@ impl Forgetter {
                 continue;
             };
             let Some(owner) = view.owner else { continue };
-            if self.seen().capacity.get(&key) == Some(&view.owner_seq) {
+            let seen = self.seen().capacity.get(&key).copied();
+            let slack = CAPACITY_SLACK.min(self.settings.capacity_per_owner as u64 / 8);
+            if seen.is_some_and(|seen| view.owner_seq <= seen + slack) {
                 continue;
             }
             self.seen().capacity.insert(key, view.owner_seq);

@@ -90,10 +90,13 @@ impl VectorBook {
                 }
             }
         }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let mut drafts: Drafts = Vec::with_capacity(wanted.len());
         for chunk in wanted.chunks(EMBED_TEXTS_MAX) {
             let texts: Vec<&str> = chunk.iter().map(|(.., text)| *text).collect();
             let vectors = embed.embed(&texts, PURPOSE).await?;
-            let mut drafts: Drafts = Vec::with_capacity(chunk.len());
             for ((owner, epoch, id, key_id, _), vector) in chunk.iter().zip(vectors) {
                 drafts.push(EmbeddingDraft {
                     owner: *owner,
@@ -104,11 +107,21 @@ impl VectorBook {
                     vector,
                 });
             }
-            let records = codec.seal_embeddings(&drafts).await?;
-            log.append(Topic::Embeddings, self.partition, records)
-                .await?;
-            // Read back what the topic says: if somebody else was first, theirs is used.
-            self.read_to_end(log).await?;
+        }
+        let records = codec.seal_embeddings(&drafts).await?;
+        let appended = log
+            .append(Topic::Embeddings, self.partition, records)
+            .await?;
+        // Read back what the topic says: if somebody else was first, theirs is used.
+        self.read_to_end(log).await?;
+        if appended.len() != drafts.len() {
+            // Somebody was erased meanwhile, and what is left is not told apart here.
+            return Ok(());
+        }
+        for (draft, appended) in drafts.into_iter().zip(appended) {
+            if self.offsets.get(&draft.memory_id) == Some(&appended.position.offset) {
+                self.keep(draft.memory_id, draft.vector.into());
+            }
         }
         Ok(())
     }
@@ -136,14 +149,18 @@ impl VectorBook {
             } = opened?
             {
                 let vector: Arc<[f32]> = vector.into();
-                if self.fresh.len() >= FRESH_MAX {
-                    self.fresh.clear();
-                }
-                self.fresh.insert(id, vector.clone());
+                self.keep(id, vector.clone());
                 return Ok(Some(vector));
             }
         }
         Ok(None)
+    }
+
+    fn keep(&mut self, id: MemoryId, vector: Arc<[f32]>) {
+        if self.fresh.len() >= FRESH_MAX {
+            self.fresh.clear();
+        }
+        self.fresh.insert(id, vector);
     }
 
     /// Drops what is held in memory: keys were destroyed.

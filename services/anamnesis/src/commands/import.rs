@@ -11,7 +11,9 @@ use anamnesis_intake::commands::Order;
 use anamnesis_intake::import::{self, Options};
 use anamnesis_intake::message::Message;
 use anamnesis_intake::request::ConsentChange;
+use anamnesis_intake::service::IntakeError;
 use anamnesis_pipeline::caller::Caller;
+use futures::{StreamExt as _, TryStreamExt as _};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{Exit, ImportArgs, Language, Track};
@@ -88,12 +90,15 @@ pub async fn import(node: &Node, args: &ImportArgs) -> Result<Report, Failure> {
                 granted.extend(new);
             }
             report.owners.extend(owners);
-            accept(node, chunk, &mut report).await?;
-            flow.settle().await?;
+            // What was accepted before is decided and stored meanwhile.
+            let (accepted, settled) = tokio::join!(accept(node, chunk, &mut report), flow.settle());
+            accepted?;
+            settled?;
             bar.inc(CHUNK.min((bar.length().unwrap_or(0) - bar.position()) as usize) as u64);
         }
         bar.finish_and_clear();
     }
+    flow.settle().await?;
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
 }
@@ -182,6 +187,8 @@ async fn accept(node: &Node, messages: Vec<Message>, report: &mut Report) -> Res
     Ok(())
 }
 
+const OWNERS_AT_ONCE: usize = 64;
+
 /// Event id of the grant that an import writes: a second import repeats it, and changes nothing.
 const GRANT_KEY: &str = "import-grant";
 
@@ -201,21 +208,30 @@ fn everything() -> ConsentChange {
 pub async fn grant(node: &Node, flow: &mut Flow, owners: &[Owner]) -> Result<(), Failure> {
     let intake = node.intake();
     let caller = Caller::local(&node.config.tenant);
-    for owner in owners {
+    let grant = async |owner| {
         let order = Order {
             caller: &caller,
             owner,
             key: Some(GRANT_KEY),
         };
-        intake.consent(&order, &everything()).await?;
-    }
+        intake.consent(&order, &everything()).await.map(drop)
+    };
+    for_each(owners, grant).await?;
     if !owners.is_empty() {
         flow.settle().await?;
-        for owner in owners {
-            intake.release(owner).await?;
-        }
+        let release = async |owner| intake.release(owner).await.map(drop);
+        for_each(owners, release).await?;
     }
     Ok(())
+}
+
+/// Some owners at once, so that one durable write serves many.
+async fn for_each<'a>(
+    owners: &'a [Owner],
+    work: impl AsyncFn(&'a Owner) -> Result<(), IntakeError>,
+) -> Result<(), IntakeError> {
+    let all = futures::stream::iter(owners).map(|owner| work(owner));
+    all.buffer_unordered(OWNERS_AT_ONCE).try_collect().await
 }
 
 fn progress(length: u64, file: &Path) -> ProgressBar {

@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::Path;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 
 /// The right to write into a data folder. The operating system takes it back when the process ends,
@@ -54,6 +55,17 @@ impl FolderLock {
 /// When the folder cannot be synced.
 pub fn sync_folder(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
+}
+
+/// Keeps up to `statements_max` statements prepared. Their plans do not depend on the values bound to
+/// them; otherwise SQLite would prepare those anew at each call whose table has a partial index.
+pub(crate) fn reuse_statements(
+    connection: &Connection,
+    statements_max: usize,
+) -> rusqlite::Result<()> {
+    connection.set_prepared_statement_cache_capacity(statements_max);
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(())
 }
 
 /// What a database file turned out to be.

@@ -18,7 +18,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Row, TransactionBehavior, params};
 use tokio::sync::Semaphore;
 
-use crate::folder::{Found, look};
+use crate::folder::{Found, look, reuse_statements};
 
 /// Layout of the tables of all three stores. A change of any table, or of what a column means, is a
 /// new number, and the store is rebuilt.
@@ -302,7 +302,7 @@ fn open_or_make(
 
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    reuse_statements(connection, STATEMENTS_MAX)?;
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     // What is deleted is overwritten at once; `compact` removes even the free pages.
     connection.pragma_update(None, "secure_delete", "ON")

@@ -20,7 +20,8 @@ mod terms;
 mod write;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use anamnesis_domain::ids::OwnerKey;
 use anamnesis_domain::owner::OwnerScope;
@@ -33,6 +34,15 @@ use async_trait::async_trait;
 use self::read::View;
 use self::write::Writing;
 
+/// One partition's batch on its way into the index.
+struct Waiting {
+    partition: u32,
+    from: u64,
+    changes: Vec<Change>,
+    next: Checkpoint,
+    done: SyncSender<Result<(), StoreError>>,
+}
+
 /// The text index of one generation, in a folder of its own.
 #[derive(Clone)]
 pub struct TantivyText {
@@ -42,6 +52,8 @@ pub struct TantivyText {
 struct Inner {
     feed: Feed,
     writing: Mutex<Writing>,
+    /// Batches that wait for a commit; whoever commits next takes all of them.
+    waiting: Mutex<Vec<Waiting>>,
     /// What searches see: a snapshot of the index together with the position that it stands at.
     view: RwLock<Arc<View>>,
 }
@@ -58,6 +70,7 @@ impl TantivyText {
         let inner = Inner {
             feed,
             writing: Mutex::new(writing),
+            waiting: Mutex::default(),
             view: RwLock::new(Arc::new(view)),
         };
         Ok(Self {
@@ -98,35 +111,80 @@ impl Inner {
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
     }
 
+    /// Applies a batch, in one commit with whatever other partitions' batches wait beside it: a commit
+    /// costs the same for one as for many.
     fn apply(
         &self,
         partition: u32,
         from: u64,
-        changes: &[Change],
+        changes: Vec<Change>,
         next: Checkpoint,
     ) -> Result<(), StoreError> {
-        let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (done, answer) = sync_channel(1);
+        lock(&self.waiting).push(Waiting {
+            partition,
+            from,
+            changes,
+            next,
+            done,
+        });
+        let mut writing = lock(&self.writing);
+        if let Ok(answer) = answer.try_recv() {
+            return answer;
+        }
+        let taken = std::mem::take(&mut *lock(&self.waiting));
+        self.commit(&mut writing, taken);
+        answer.try_recv().unwrap_or_else(|_| {
+            Err(StoreError::Unavailable {
+                store: Store::Text,
+                reason: "another batch's commit broke off".to_owned(),
+            })
+        })
+    }
+
+    fn commit(&self, writing: &mut Writing, taken: Vec<Waiting>) {
         let mut payload = self.view().payload.clone();
-        let stored = payload.next.get(&partition).copied().unwrap_or(0);
-        self.feed.check(
-            Store::Text,
-            stored,
-            &Batch {
-                partition,
-                from,
-                changes,
-                next,
-            },
-        )?;
-        payload.next.insert(partition, next.next);
+        let mut admitted = Vec::new();
+        for batch in taken {
+            let stored = payload.next.get(&batch.partition).copied().unwrap_or(0);
+            let checked = self.feed.check(
+                Store::Text,
+                stored,
+                &Batch {
+                    partition: batch.partition,
+                    from: batch.from,
+                    changes: &batch.changes,
+                    next: batch.next,
+                },
+            );
+            match checked {
+                Ok(()) => {
+                    payload.next.insert(batch.partition, batch.next.next);
+                    admitted.push(batch);
+                }
+                Err(error) => drop(batch.done.send(Err(error))),
+            }
+        }
+        if admitted.is_empty() {
+            return;
+        }
+        let changes = admitted.iter().flat_map(|batch| &batch.changes);
         let written = writing.commit(changes, &payload);
         // Also after an error: a commit of unknown outcome is known by reading the index again.
-        self.show(writing.view()?);
-        written
+        let written = match writing.view() {
+            Ok(view) => {
+                self.show(view);
+                written
+            }
+            Err(error) => Err(error),
+        };
+        for batch in admitted {
+            drop(batch.done.send(written.clone()));
+        }
     }
 
     fn compact(&self) -> Result<(), StoreError> {
-        let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writing = lock(&self.writing);
         writing.purge()?;
         self.show(writing.view()?);
         writing.sweep()
@@ -155,7 +213,7 @@ impl Projection for TantivyText {
         next: Checkpoint,
     ) -> Result<(), StoreError> {
         let changes = changes.to_vec();
-        self.blocking(move |inner| inner.apply(partition, from, &changes, next))
+        self.blocking(move |inner| inner.apply(partition, from, changes, next))
             .await
     }
 
@@ -192,6 +250,10 @@ impl TextIndex for TantivyText {
         })
         .await
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn damaged(reason: impl Into<String>) -> StoreError {

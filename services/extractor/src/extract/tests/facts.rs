@@ -493,5 +493,8 @@ fn a_rule_for_the_assistant_is_the_speakers_whoever_it_names() {
         &["constraint=call my mother not"],
     );
     check("请不要给我妈打电话。", &["constraint=给我妈打电话 not"]);
-    check("以后请一定先联系我老婆。", &["constraint=以后请一定先联系我老婆"]);
+    check(
+        "以后请一定先联系我老婆。",
+        &["constraint=以后请一定先联系我老婆"],
+    );
 }

@@ -26,7 +26,7 @@ use rusqlite::{Connection, OpenFlags, params};
 
 use super::unavailable;
 use super::wrap::{self, Key, Purpose};
-use crate::folder::{Found, foreign_format, look, sync_folder};
+use crate::folder::{Found, foreign_format, look, reuse_statements, sync_folder};
 use crate::master_key::MasterKey;
 
 const FORMAT: i64 = 1;
@@ -82,7 +82,7 @@ pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_MAX)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    reuse_statements(&connection, STATEMENTS_MAX)?;
     Ok(connection)
 }
 
@@ -100,7 +100,7 @@ pub(super) fn checkpoint(connection: &Connection) -> Result<(), KeyringError> {
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY_MAX)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    reuse_statements(connection, STATEMENTS_MAX)?;
     connection.pragma_update(None, "secure_delete", "ON")?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;

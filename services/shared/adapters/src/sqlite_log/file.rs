@@ -19,7 +19,7 @@ use rusqlite::{Connection, params};
 
 use super::writer::{Head, insert_record};
 use super::{Bounds, Place, signed, unavailable};
-use crate::folder::{Found, foreign_format, look, sync_folder};
+use crate::folder::{Found, foreign_format, look, reuse_statements, sync_folder};
 
 const FORMAT: i64 = 1;
 
@@ -87,7 +87,7 @@ pub(super) fn open(
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY_MAX)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    reuse_statements(connection, STATEMENTS_MAX)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     // An acknowledged append survives a loss of power: FULL syncs the write-ahead log at each commit.
     connection.pragma_update(None, "synchronous", "FULL")?;

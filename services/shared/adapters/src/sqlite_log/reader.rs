@@ -15,12 +15,15 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row, params};
 use tokio::sync::Semaphore;
 
 use super::{Place, checksum, signed, unavailable};
+use crate::folder::reuse_statements;
 
 /// Reads at once. More would only queue for the same disk and hold a page cache each.
 const READERS_MAX: usize = 4;
 
 /// A reader waits at most this long for a file that recovery holds.
 const BUSY_MAX: Duration = Duration::from_secs(5);
+
+const STATEMENTS_MAX: usize = 256;
 
 /// Connections that only read.
 pub(super) struct Readers {
@@ -73,6 +76,8 @@ fn open(path: &PathBuf) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_MAX)?;
+    // Each topic and partition is a table of its own.
+    reuse_statements(&connection, STATEMENTS_MAX)?;
     Ok(connection)
 }
 

@@ -87,7 +87,7 @@ pub(super) fn open(dir: &Path, feed: Feed) -> Result<(Writing, View), StoreError
             partitions: feed.partitions,
             next: BTreeMap::new(),
         };
-        writing.commit(&[], &fresh)?;
+        writing.commit(std::iter::empty(), &fresh)?;
     }
     let view = writing.view()?;
     Ok((writing, view))

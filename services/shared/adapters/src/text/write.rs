@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use anamnesis_pipeline::stores::{Change, MemoryVersion, StoreError};
-use tantivy::merge_policy::NoMergePolicy;
+use tantivy::merge_policy::{LogMergePolicy, NoMergePolicy};
 use tantivy::{Index, IndexReader, IndexWriter, ReloadPolicy, SegmentMeta};
 
 use super::folder::{self, Payload};
@@ -14,6 +14,9 @@ use super::{damaged, engine, io};
 
 /// Beyond this, tantivy cuts a segment within a batch. The arena grows as it is used.
 const WRITER_HEAP_BYTES: usize = 40_000_000;
+/// Segments below this size are merged with each other whatever their sizes. tantivy's own value
+/// (10,000) would write a document of small batches some ten times before its segment outgrows it.
+const MERGED_ALIKE_DOCUMENTS_MAX: u32 = 1_000;
 
 pub(super) struct Writing {
     dir: PathBuf,
@@ -50,9 +53,9 @@ impl Writing {
     }
 
     /// Applies the changes and the position in one atomic step, durable when it returns.
-    pub(super) fn commit(
+    pub(super) fn commit<'a>(
         &mut self,
-        changes: &[Change],
+        changes: impl Iterator<Item = &'a Change>,
         payload: &Payload,
     ) -> Result<(), StoreError> {
         let mut writer = self.take_writer()?;
@@ -86,10 +89,16 @@ impl Writing {
     fn take_writer(&mut self) -> Result<IndexWriter, StoreError> {
         match self.writer.take() {
             Some(writer) => Ok(writer),
-            None => self
-                .index
-                .writer_with_num_threads(1, WRITER_HEAP_BYTES)
-                .map_err(engine),
+            None => {
+                let writer: IndexWriter = self
+                    .index
+                    .writer_with_num_threads(1, WRITER_HEAP_BYTES)
+                    .map_err(engine)?;
+                let mut merges = LogMergePolicy::default();
+                merges.set_min_layer_size(MERGED_ALIKE_DOCUMENTS_MAX);
+                writer.set_merge_policy(Box::new(merges));
+                Ok(writer)
+            }
         }
     }
 
