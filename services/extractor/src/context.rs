@@ -8,6 +8,7 @@ use anamnesis_domain::text::Text;
 use regex::Regex;
 
 use crate::fold::fold;
+use crate::pattern::compile;
 
 /// Which turns become a recallable episode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -51,7 +52,9 @@ pub(crate) const SAID_BYTES_MAX: usize = 4_000;
 
 /// Words that may refer to what was said before. Without one, the earlier turns are not read at all.
 static REFERS: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"改|调|加到|减到|停|更正|纠正|不对|应该是|不过敏|不是我|是我|不再|不吃了|他|她|换|剂量|升到|降到|\b(?:not|no longer|any ?more|stop\w*|chang\w+|increas\w+|decreas\w+|reduc\w+|raised|lowered|correct\w*|meant|mean|dose|it|he|she|him|her|it's|switch\w*|up to|down to)\b").expect("a fixed pattern")
+    compile(
+        r"改|调|加到|减到|停|更正|纠正|不对|应该是|不过敏|不是我|是我|不再|不吃了|他|她|换|剂量|升到|降到|\b(?:not|no longer|any ?more|stop\w*|chang\w+|increas\w+|decreas\w+|reduc\w+|raised|lowered|correct\w*|meant|mean|dose|it|he|she|him|her|it's|switch\w*|up to|down to)\b",
+    )
 });
 
 pub(crate) fn may_refer_back(text: &str) -> bool {

@@ -3,21 +3,12 @@
 //! Such a sentence moves a fact that was stated just before, in the same sentence or conversation, to
 //! another person. It never asserts anything about the speaker that was not said.
 
-use std::sync::LazyLock;
-
 use anamnesis_domain::memory::{EntityKind, Intent, Kind, Polarity};
 use anamnesis_domain::owner::Subject;
-use regex::Regex;
 
+use crate::pattern::fixed;
 use crate::scene::{Found, Known};
 use crate::subject::persons;
-
-macro_rules! fixed {
-    ($name:ident, $pattern:expr) => {
-        static $name: LazyLock<Regex> =
-            LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
-    };
-}
 
 fixed!(
     NOT_SELF,

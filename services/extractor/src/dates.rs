@@ -19,6 +19,8 @@ use resolve::{
 };
 use time_of_day::times_of_day;
 
+use crate::pattern::compile;
+
 /// When it was said, and the speaker's offset from Greenwich.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
@@ -149,15 +151,14 @@ static PATTERNS: LazyLock<Vec<(Regex, Resolve)>> = LazyLock::new(|| {
     ];
     table
         .into_iter()
-        .map(|(pattern, resolve)| (Regex::new(&pattern).expect("a fixed pattern"), resolve))
+        .map(|(pattern, resolve)| (compile(&pattern), resolve))
         .collect()
 });
 
 static HAVE_BEEN: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(&format!(
+    compile(&format!(
         r"\b(?:have|has|i've|'ve|been|had)\b.{{0,60}}\bfor\s+(?:about\s+|over\s+)?{EN_N}\s+(?P<unit>day|week|month|year)s?\b"
     ))
-    .expect("a fixed pattern")
 });
 
 /// Moments of a folded text in order, without overlaps, each with the time of day said beside it.

@@ -4,11 +4,9 @@
 //! can't remember" only look like it.
 
 use std::ops::Range;
-use std::sync::LazyLock;
-
-use regex::Regex;
 
 use crate::fold::is_han;
+use crate::pattern::fixed;
 
 /// A request to write down, as it stands in a folded sentence.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,13 +15,6 @@ pub(crate) struct Cue {
     pub(crate) ranges: Vec<Range<usize>>,
     /// "记住：" and "write this down:" announce what follows, over several sentences.
     pub(crate) announces: bool,
-}
-
-macro_rules! fixed {
-    ($name:ident, $pattern:expr) => {
-        static $name: LazyLock<Regex> =
-            LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
-    };
 }
 
 fixed!(

@@ -1,19 +1,11 @@
 //! What must never become a memory, whatever it says?
 
 use std::ops::Range;
-use std::sync::LazyLock;
 
 use anamnesis_domain::memory::Kind;
-use regex::Regex;
 
 use crate::modality::{Hedge, Lasting, Modality};
-
-macro_rules! fixed {
-    ($name:ident, $pattern:expr) => {
-        static $name: LazyLock<Regex> =
-            LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
-    };
-}
+use crate::pattern::fixed;
 
 fixed!(
     SECRET,

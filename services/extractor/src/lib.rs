@@ -19,6 +19,7 @@ mod lexicon;
 pub mod metrics;
 mod modality;
 mod negation;
+mod pattern;
 mod patterns;
 mod quantity;
 pub mod query;

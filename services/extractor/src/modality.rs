@@ -1,9 +1,8 @@
 //! Is a clause an assertion of its speaker at all, or a question, a supposition, somebody else's words?
 
-use std::sync::LazyLock;
-
 use anamnesis_domain::input::RejectCode;
-use regex::Regex;
+
+use crate::pattern::fixed;
 
 /// How sure the speaker is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -35,13 +34,6 @@ pub(crate) enum Lasting {
     ThisOnce,
     /// 暂时, "for now".
     ForNow,
-}
-
-macro_rules! fixed {
-    ($name:ident, $pattern:expr) => {
-        static $name: LazyLock<Regex> =
-            LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
-    };
 }
 
 fixed!(

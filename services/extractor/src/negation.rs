@@ -9,15 +9,15 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use crate::lexicon::Mention;
+use crate::pattern::compile;
 
 static NEGATORS: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(concat!(
+    compile(concat!(
         r"不是不|没有不|不是没有|并非|绝非|否认|从未|没有|没|不|无|未|别|勿|",
         r"\b(?:not|no|never|none|neither|nor|without|cannot|can't|cant|don't|dont|doesn't|doesnt|didn't|didnt|",
         r"isn't|isnt|aren't|arent|wasn't|weren't|haven't|havent|hasn't|hadn't|won't|wouldn't|shouldn't|couldn't|",
         r"ain't|denies|denied|deny|negative for|free of|nobody|nothing|no longer|rule[sd] out|n't)\b",
     ))
-    .expect("a fixed pattern")
 });
 
 /// Longer words in which a negator is none.
@@ -37,7 +37,7 @@ static LOOK_ALIKES: LazyLock<Regex> = LazyLock::new(|| {
         })
         .collect();
     words.sort_by_key(|word| (std::cmp::Reverse(word.len()), word.clone()));
-    Regex::new(&words.join("|")).expect("built from checked words")
+    compile(&words.join("|"))
 });
 
 /// Where a folded text negates. `mentions` are its known words: a negator inside a name (关闭不全) is

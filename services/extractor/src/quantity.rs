@@ -8,6 +8,8 @@ use anamnesis_domain::memory::Quantity;
 use regex::Regex;
 use serde::Deserialize;
 
+use crate::pattern::compile;
+
 /// A quantity and where it stands in the folded text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Amount {
@@ -36,10 +38,9 @@ static AMOUNT: LazyLock<Regex> = LazyLock::new(|| {
     words.sort_by_key(|word| (std::cmp::Reverse(word.len()), (*word).clone()));
     let words: Vec<String> = words.iter().map(|word| regex::escape(word)).collect();
     let words = words.join("|");
-    Regex::new(&format!(
+    compile(&format!(
         r"(?P<number>\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|\d+(?:\.\d+)?|半|[一二两三四五六七八九十百]+|\b(?:half a|one|two|three|four|five|six)\b)(?:\s|-|个)?\s*(?P<unit>{words})(?:\s*(?:/|每)\s*(?P<per>ml|毫升|揿|actuation|puff|喷|dose|次|片|tablet|day|天|日))?"
     ))
-    .expect("built from checked words")
 });
 
 /// Quantities of a folded text, in order.

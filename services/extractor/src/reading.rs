@@ -13,6 +13,7 @@ use regex::Regex;
 use crate::dates::{Clock, Direction, Moment};
 use crate::lexicon::{Class, drug_classes};
 use crate::modality::{Hedge, Lasting, Modality, asks_to_forget, modality, opens_supposition};
+use crate::pattern::compile;
 use crate::query::entity_kind;
 use crate::scene::{Found, Holds, Known, Scene};
 use crate::sentence::{Sentence, clauses};
@@ -72,26 +73,26 @@ struct Part {
 
 /// A comparison names a person without speaking of them: "like my father".
 static COMPARES: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"^\s*(?:just )?(?:like|similar to|same as|as does|unlike)\b|像|和.{1,8}一样|跟.{1,8}一样|随我|遗传").expect("a fixed pattern")
+    compile(
+        r"^\s*(?:just )?(?:like|similar to|same as|as does|unlike)\b|像|和.{1,8}一样|跟.{1,8}一样|随我|遗传",
+    )
 });
 /// A conjunction that only joined the clause to the one before.
 static CONJUNCTION: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"^\s*(?:(?:and|but|so|because|also|however|although|though)\s+|(?:但是|但|而且|并且|可是|然而|另外|因为|所以))+").expect("a fixed pattern")
+    compile(
+        r"^\s*(?:(?:and|but|so|because|also|however|although|though)\s+|(?:但是|但|而且|并且|可是|然而|另外|因为|所以))+",
+    )
 });
 static UNTIL: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(
-        r"(?:直到|到|至|截止到?|持续到)\s*$|\b(?:until|till|through|up to|ending)(?: the)?\s*$",
-    )
-    .expect("a fixed pattern")
+    compile(r"(?:直到|到|至|截止到?|持续到)\s*$|\b(?:until|till|through|up to|ending)(?: the)?\s*$")
 });
 static BEGINS: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(
-        r"开始|起|改|换|\b(?:start|starts|starting|begin|beginning|from|will|going to|as of)\b",
-    )
-    .expect("a fixed pattern")
+    compile(r"开始|起|改|换|\b(?:start|starts|starting|begin|beginning|from|will|going to|as of)\b")
 });
 static AHEAD: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"明天|后天|下周|下个?月|将|打算|预约|约了|复查|\b(?:tomorrow|next|will|going to|appointment|scheduled|due)\b").expect("a fixed pattern")
+    compile(
+        r"明天|后天|下周|下个?月|将|打算|预约|约了|复查|\b(?:tomorrow|next|will|going to|appointment|scheduled|due)\b",
+    )
 });
 
 impl Reader {

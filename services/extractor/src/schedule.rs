@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use crate::pattern::compile;
 use crate::quantity::han_number;
 
 static FIXED: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
@@ -71,13 +72,14 @@ static FIXED: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
     ];
     TABLE
         .iter()
-        .map(|(pattern, name)| (Regex::new(pattern).expect("a fixed pattern"), *name))
+        .map(|(pattern, name)| (compile(pattern), *name))
         .collect()
 });
 
 static EVERY_HOURS: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"每(?:隔)?\s*(?P<zh>\d{1,2}|[一二两三四五六七八九十]{1,2})\s*个?小时|\bevery (?P<en>\d{1,2}) hours?\b|\bq(?P<q>\d{1,2})h\b")
-        .expect("a fixed pattern")
+    compile(
+        r"每(?:隔)?\s*(?P<zh>\d{1,2}|[一二两三四五六七八九十]{1,2})\s*个?小时|\bevery (?P<en>\d{1,2}) hours?\b|\bq(?P<q>\d{1,2})h\b",
+    )
 });
 
 /// The first schedule that the table knows in a folded text.

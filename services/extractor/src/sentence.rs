@@ -10,6 +10,7 @@ use regex::Regex;
 
 use crate::fold::{Folded, is_han};
 use crate::lexicon::{Class, lookup_class, mentions};
+use crate::pattern::compile;
 
 /// A statement longer than this is cut at a comma or space: nobody says one fact in more words, and
 /// every pattern then works on a bounded text.
@@ -107,37 +108,33 @@ fn is_full_stop(before: &str, next: Option<char>) -> bool {
 
 /// After an English comma or `and` these begin a new statement; anything else continues a list.
 static OPENS_CLAUSE: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(
+    compile(
         r"^(?:(?:and|but|so|because|although|though|however|or|then|also|now|actually|since|plus)\s+)*(?:i|i'm|i've|i'd|i'll|we|we're|he|he's|she|she's|they|it|it's|you|my|his|her|our|your|their|the|this|that|there|which|who|whose|if|when|while|where|what|how|why|can|could|do|does|did|is|are|am|was|were|should|would|will|please|pls|no|not|never|don't|do not|doesn't|didn't|stop|stopped|start|started|take|takes|taking|took|have|has|had|having|been|live|lives|work|works|smoke|smokes|drink|drinks|prefer|prefers|like|likes|hate|hates|love|need|needs|want|wants|just|only|but|because|so|although|though|however|correction|sorry|mom|dad|nobody|neither|none|use|used|remember|note|write|keep|call|allergic|diagnosed|switched|changed|increased|decreased|reduced|went|also allergic|negative|denies|especially|particularly)\b",
     )
-    .expect("a fixed pattern")
 });
 
 /// Words before which an English sentence splits although there is no comma.
 static ENGLISH_BREAK: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(
+    compile(
         r"\s(?:but|however|although|though|whereas|because|unless|if|so i|while (?:i|my|he|she)|and (?:i|i'm|i've|my|he|she|they|we|his|her|please|also|am|is|are|was|take|takes|taking|have|has|had|don't|do not|doesn't|never|no longer|now|used|live|lives|work|works|smoke|smokes|drink|drinks|prefer|prefers|like|likes|hate|hates|can|can't|cannot|need|needs|start|started|stop|stopped|switched|currently|recently|diagnosed|allergic|not))\b",
     )
-    .expect("a fixed pattern")
 });
 
 static ASKS_IF: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"\b(?:ask|asks|asked|asking|wonder|wonders|wondered|wondering|know|sure|see|check|find out|tell|told)(?: me| us| him| her| my \w+)?$")
-        .expect("a fixed pattern")
+    compile(
+        r"\b(?:ask|asks|asked|asking|wonder|wonders|wondered|wondering|know|sure|see|check|find out|tell|told)(?: me| us| him| her| my \w+)?$",
+    )
 });
 
 /// Words before which a Chinese sentence splits although there is no comma.
-static CHINESE_BREAK: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new("但是|但|可是|然而|而且|并且|另外|同时也|除此之外|因为|所以")
-        .expect("a fixed pattern")
-});
+static CHINESE_BREAK: LazyLock<Regex> =
+    LazyLock::new(|| compile("但是|但|可是|然而|而且|并且|另外|同时也|除此之外|因为|所以"));
 
 /// Begins with how much, how often or what for: a detail of what was said before.
 static DETAIL: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(
+    compile(
         r"^\s*(?:用于|用来治|治疗|每(?:天|日|晚|早|次|周|隔|\d)|一(?:天|日|次)|早晚|早上一|饭[前后]|餐[前后]|睡前|剂量|单次|口服|必要时|需要(?:的)?时候?|各?[一二两三半\d]+(?:片|粒|颗|丸|次|袋|支|滴|mg|毫克|克)|\d+(?:\.\d+)?\s*(?:mg|g|mcg|ml|iu|units?|tablets?|capsules?|毫克|毫升|微克|克|单位)|(?:once|twice|three times|every|daily|nightly|weekly|with (?:food|meals)|before|after|as needed|prn|bid|tid|qd|at (?:night|bedtime|\d|noon))\b)",
     )
-    .expect("a fixed pattern")
 });
 
 /// Ranges of the clauses of a folded sentence, in order.

@@ -10,6 +10,7 @@ use regex::Regex;
 use serde::Deserialize;
 
 use crate::fold::is_han;
+use crate::pattern::compile;
 
 /// A person named in a folded text.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,31 +93,28 @@ static CHINESE: LazyLock<Regex> = LazyLock::new(|| {
             .cloned(),
     );
     let any = alternatives(RELATIVES.all().filter(is_chinese).cloned());
-    Regex::new(&format!(
+    compile(&format!(
         r"(?P<owner>他|她|我|咱|俺|本人)(?:们)?(?:的|家里的|家里|家的|家)?(?P<owned>{any})(?:(?:的|家|她|他)?(?P<chain1>{many}))?|(?P<bare>{many})(?:(?:的|家)?(?P<chain2>{many}))?"
     ))
-    .expect("built from checked words")
 });
 
 static ENGLISH: LazyLock<Regex> = LazyLock::new(|| {
     let is_english = |word: &&String| !word.chars().any(is_han);
     let words = alternatives(RELATIVES.all().filter(is_english).cloned());
     let adjective = r"(?:(?:older|younger|elder|late|own|elderly|old|little|big|dear|eldest|youngest|oldest|twin|best|close|good|next-door|maternal|paternal|great|biological|adoptive|first|second|only|grown|adult|teenage|other|new|\w+[- ]year[- ]old|\w+-month-old|whole|two|three|four|five|several)\s+){0,2}";
-    Regex::new(&format!(
+    compile(&format!(
         r"\b(?:(?P<owner>my|our|his|her|their|your|the|both my|one of my|\w+'s)\s+{adjective}(?P<owned>{words})|(?P<bare>mom|dad|mum|mommy|daddy|mother|father|grandma|grandpa|grandmother|grandfather))\b(?:'s\s+{adjective}(?P<chain>{words})\b)?"
     ))
-    .expect("built from checked words")
 });
 
 static SELF: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"我们?(?:自己|本人)?|本人|俺|咱们?|患者(?:本人)?|病人|\b(?:i|i'm|i've|i'd|i'll|im|ive|me|my|mine|myself|we|we're|our|us|the patient|patient|pt)\b")
-        .expect("a fixed pattern")
+    compile(
+        r"我们?(?:自己|本人)?|本人|俺|咱们?|患者(?:本人)?|病人|\b(?:i|i'm|i've|i'd|i'll|im|ive|me|my|mine|myself|we|we're|our|us|the patient|patient|pt)\b",
+    )
 });
 
-static THIRD: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"他们?|她们?|\b(?:he|she|him|his|her|hers|they|he's|she's)\b")
-        .expect("a fixed pattern")
-});
+static THIRD: LazyLock<Regex> =
+    LazyLock::new(|| compile(r"他们?|她们?|\b(?:he|she|him|his|her|hers|they|he's|she's)\b"));
 
 /// Persons in order of appearance, without overlaps.
 pub(crate) fn persons(folded: &str) -> Vec<Person> {

@@ -5,16 +5,19 @@ use std::sync::LazyLock;
 use chrono::NaiveTime;
 use regex::Regex;
 
+use crate::pattern::compile;
 use crate::quantity::han_number;
 
 static CHINESE_TIME: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?P<part>凌晨|清晨|早上|早晨|上午|中午|下午|傍晚|晚上|今晚|明晚|明早|今早)?\s*(?:(?P<h>\d{1,2}|[一二两三四五六七八九十]{1,3})\s*[点时](?:(?P<half>半)|(?P<quarter>一刻|三刻)|(?P<m>\d{1,2}|[一二三四五六七八九十]{1,3})分?)?|(?P<h2>\d{1,2}):(?P<m2>\d{2}))(?P<tail>间|候|左右|儿)?")
-        .expect("a fixed pattern")
+    compile(
+        r"(?P<part>凌晨|清晨|早上|早晨|上午|中午|下午|傍晚|晚上|今晚|明晚|明早|今早)?\s*(?:(?P<h>\d{1,2}|[一二两三四五六七八九十]{1,3})\s*[点时](?:(?P<half>半)|(?P<quarter>一刻|三刻)|(?P<m>\d{1,2}|[一二三四五六七八九十]{1,3})分?)?|(?P<h2>\d{1,2}):(?P<m2>\d{2}))(?P<tail>间|候|左右|儿)?",
+    )
 });
 
 static ENGLISH_TIME: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"\b(?:(?P<h>\d{1,2})(?::(?P<m>\d{2}))?\s*(?P<half>a\.?m\b\.?|p\.?m\b\.?)|at\s+(?P<h3>\d{1,2})(?:\s+o'clock)?\b|at\s+(?P<noon>noon|midnight)\b)(?P<rest>[^,;]{0,20}\b(?:afternoon|evening|night)\b)?")
-        .expect("a fixed pattern")
+    compile(
+        r"\b(?:(?P<h>\d{1,2})(?::(?P<m>\d{2}))?\s*(?P<half>a\.?m\b\.?|p\.?m\b\.?)|at\s+(?P<h3>\d{1,2})(?:\s+o'clock)?\b|at\s+(?P<noon>noon|midnight)\b)(?P<rest>[^,;]{0,20}\b(?:afternoon|evening|night)\b)?",
+    )
 });
 
 pub(super) fn times_of_day(folded: &str) -> Vec<(usize, usize, NaiveTime)> {

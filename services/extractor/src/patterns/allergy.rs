@@ -1,20 +1,11 @@
 //! Allergies, to anything: the slot of "对X过敏" and "allergic to X" is open.
 
-use std::sync::LazyLock;
-
 use anamnesis_domain::memory::{EntityKind, Intent, Kind, Polarity};
 use anamnesis_domain::owner::Subject;
-use regex::Regex;
 
 use crate::lexicon::{Class, lookup, lookup_class, mentions};
+use crate::pattern::fixed;
 use crate::scene::{Found, Scene, changed_if, items, open_name};
-
-macro_rules! fixed {
-    ($name:ident, $pattern:expr) => {
-        static $name: LazyLock<Regex> =
-            LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
-    };
-}
 
 const SLOT: [Class; 3] = [Class::Allergen, Class::Drug, Class::Food];
 

@@ -1,21 +1,13 @@
 //! Diseases and complaints: had, not had, over.
 
 use std::ops::Range;
-use std::sync::LazyLock;
 
 use anamnesis_domain::memory::{EntityKind, Intent, Kind, Polarity};
 use anamnesis_domain::owner::Subject;
-use regex::Regex;
 
 use crate::lexicon::{Class, lookup, mentions};
+use crate::pattern::fixed;
 use crate::scene::{Found, Scene, changed_if, items};
-
-macro_rules! fixed {
-    ($name:ident, $pattern:expr) => {
-        static $name: LazyLock<Regex> =
-            LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
-    };
-}
 
 // After these anything is a condition's name.
 fixed!(

@@ -1,23 +1,14 @@
 //! What must or must not be done: rules for the assistant, and what a person may not be given.
 
-use std::sync::LazyLock;
-
 use anamnesis_domain::memory::{EntityKind, Kind, Polarity};
 use anamnesis_domain::owner::Subject;
 use anamnesis_domain::text::normalise;
-use regex::Regex;
 
 use super::drug::drugs;
 use crate::dates::{Direction, Grain};
 use crate::lexicon::{Class, lookup};
+use crate::pattern::fixed;
 use crate::scene::{Found, Holds, Scene};
-
-macro_rules! fixed {
-    ($name:ident, $pattern:expr) => {
-        static $name: LazyLock<Regex> =
-            LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
-    };
-}
 
 fixed!(
     CONTRAST,

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use crate::lexicon::{Class, Mention, mentions};
+use crate::pattern::compile;
 
 /// One drug or one combination in a clause.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,28 +19,32 @@ pub(crate) struct Drug {
 
 /// Between the parts of one combination stands a slash or plus, maybe with the first part's dose.
 static JOINT: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"^(?:|\s*-\s*|(?:\s*\d+(?:\.\d+)?\s*(?:mg|mcg|g|μg|毫克|%)?)?\s*[/+]\s*)$")
-        .expect("a fixed pattern")
+    compile(r"^(?:|\s*-\s*|(?:\s*\d+(?:\.\d+)?\s*(?:mg|mcg|g|μg|毫克|%)?)?\s*[/+]\s*)$")
 });
 
 static FORM: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?:缓释|控释|肠溶|分散|咀嚼|泡腾|口崩|软|硬|口服|吸入用?|雾化|外用|注射用|复方|滴眼|鼻用|自动注射)*(?:片剂|片|胶囊剂?|颗粒剂?|口服液|溶液|混悬液|糖浆|注射液|注射笔|针剂|针|粉针|滴眼液|滴丸|滴剂|软膏|乳膏|凝胶|贴剂?|喷雾剂?|气雾剂|粉吸入剂|吸入剂|栓剂?|丸剂?|散剂?|冲剂|合剂|酊|膏)$").expect("a fixed pattern")
+    compile(
+        r"(?:缓释|控释|肠溶|分散|咀嚼|泡腾|口崩|软|硬|口服|吸入用?|雾化|外用|注射用|复方|滴眼|鼻用|自动注射)*(?:片剂|片|胶囊剂?|颗粒剂?|口服液|溶液|混悬液|糖浆|注射液|注射笔|针剂|针|粉针|滴眼液|滴丸|滴剂|软膏|乳膏|凝胶|贴剂?|喷雾剂?|气雾剂|粉吸入剂|吸入剂|栓剂?|丸剂?|散剂?|冲剂|合剂|酊|膏)$",
+    )
 });
 
 static SALT: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"^(?:盐酸|硫酸|马来酸|琥珀酸|苯磺酸|酒石酸|富马酸|磷酸|枸橼酸|醋酸|甲磺酸|氢溴酸|丙酸|糠酸|氢溴|二甲双胍盐)+").expect("a fixed pattern")
+    compile(
+        r"^(?:盐酸|硫酸|马来酸|琥珀酸|苯磺酸|酒石酸|富马酸|磷酸|枸橼酸|醋酸|甲磺酸|氢溴酸|丙酸|糠酸|氢溴|二甲双胍盐)+",
+    )
 });
 
 static EN_FORM: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"\b(?:extended-release|extended release|sustained-release|delayed-release|chewable|oral|metered dose|dry powder|topical|er|xr|sr|cr|hydrochloride|hcl|sodium|potassium|calcium|maleate|succinate|tartrate|besylate|sulfate|phosphate|tablets?|pills?|capsules?|solution|suspension|injections?|inhaler|spray|cream|ointment|syrup|drops?|patch(?:es)?|auto-injector|shots?)\b").expect("a fixed pattern")
+    compile(
+        r"\b(?:extended-release|extended release|sustained-release|delayed-release|chewable|oral|metered dose|dry powder|topical|er|xr|sr|cr|hydrochloride|hcl|sodium|potassium|calcium|maleate|succinate|tartrate|besylate|sulfate|phosphate|tablets?|pills?|capsules?|solution|suspension|injections?|inhaler|spray|cream|ointment|syrup|drops?|patch(?:es)?|auto-injector|shots?)\b",
+    )
 });
 
 static DRUG_SHAPE: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(concat!(
+    compile(concat!(
         r"(?:地平|普利|沙坦|洛尔|他汀|列汀|列净|格列\w|西林|霉素|沙星|拉唑|康唑|硝唑|替丁|替尼|单抗|韦|贝特|西泮|唑仑|昔布|洛芬|司琼|环素|鲁肽|那肽|双胍|噻嗪|松龙|米松|奈德|特罗|溴铵|司特|他定|拉敏|卡因|膦酸|膦酸钠|沙班|肝素|胰岛素|巴坦|胶囊|颗粒|口服液|注射液|滴眼液|软膏|缓释片|肠溶片|[^\s药刀图名照影唱]片|滴丸|地黄丸|止痛药|止咳糖浆)$",
         r"|(?:[a-z]{3,}pril|sartan|statin|olol|azole|cillin|mycin|micin|floxacin|gliptin|gliflozin|glutide|tidine|prazole|[a-z]mab|tinib|[a-z]vir|azepam|azolam|dipine|formin|triptan|setron|parin|xaban|oxetine|cycline|profen|thiazide|semide|fibrate|caine|barbital|solone|sone|tyline|ramine|tadine|dronate|glitazone|lukast|terol|tropium|quine|trozole|platin|taxel|rubicin|alol|afil|osin|amide|idone|apine)s?$",
     ))
-    .expect("a fixed pattern")
 });
 
 /// Known drugs of a clause, combinations as one.

@@ -1,20 +1,11 @@
 //! Numbers about the body: weight, height, blood pressure, laboratory values.
 
-use std::sync::LazyLock;
-
 use anamnesis_domain::memory::{EntityKind, Kind, Quantity};
-use regex::Regex;
 
 use crate::lexicon::Class;
+use crate::pattern::fixed;
 use crate::quantity::{micros, written};
 use crate::scene::{Found, Scene};
-
-macro_rules! fixed {
-    ($name:ident, $pattern:expr) => {
-        static $name: LazyLock<Regex> =
-            LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
-    };
-}
 
 fixed!(WEIGHT, r"体重|\bweigh(?:s|ed|t)?\b|\bbody weight\b");
 fixed!(

@@ -1,23 +1,16 @@
 //! What is taken, how much and how often; what was started, changed or stopped.
 
 use std::ops::Range;
-use std::sync::LazyLock;
 
 use anamnesis_domain::memory::{EntityKind, Intent, Kind, Polarity, Quantity};
 use regex::Regex;
 
 use super::drug::{Drug, drugs, looks_like_drug, open_drug};
 use crate::dates::Direction;
+use crate::pattern::fixed;
 use crate::quantity::Amount;
 use crate::scene::{Found, Holds, Scene, changed_if};
 use crate::schedule::schedule;
-
-macro_rules! fixed {
-    ($name:ident, $pattern:expr) => {
-        static $name: LazyLock<Regex> =
-            LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
-    };
-}
 
 fixed!(
     TAKE,

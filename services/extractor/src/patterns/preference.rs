@@ -1,19 +1,10 @@
 //! What somebody likes, avoids or wants spoken.
 
-use std::sync::LazyLock;
-
 use anamnesis_domain::memory::{EntityKind, Intent, Kind, Polarity};
-use regex::Regex;
 
 use crate::lexicon::{Class, lookup};
+use crate::pattern::fixed;
 use crate::scene::{Found, Scene, items};
-
-macro_rules! fixed {
-    ($name:ident, $pattern:expr) => {
-        static $name: LazyLock<Regex> =
-            LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
-    };
-}
 
 fixed!(
     ZH_LIKE,

@@ -7,14 +7,8 @@ use anamnesis_domain::text::normalise;
 use regex::Regex;
 
 use crate::lexicon::{Class, lookup};
+use crate::pattern::fixed;
 use crate::scene::{Found, Scene, changed_if};
-
-macro_rules! fixed {
-    ($name:ident, $pattern:expr) => {
-        static $name: LazyLock<Regex> =
-            LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
-    };
-}
 
 /// A status that is told by a word, in the order in which the words are tried.
 type Status = (&'static LazyLock<Regex>, &'static str);

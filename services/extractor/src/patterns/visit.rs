@@ -1,20 +1,11 @@
 //! What was done (examinations, operations) and what is due (appointments, with their time).
 
-use std::sync::LazyLock;
-
 use anamnesis_domain::memory::{EntityKind, Intent, Kind};
-use regex::Regex;
 
 use crate::dates::{Direction, Grain, Moment, time_alone};
 use crate::lexicon::{Class, Mention};
+use crate::pattern::fixed;
 use crate::scene::{Found, Holds, Scene};
-
-macro_rules! fixed {
-    ($name:ident, $pattern:expr) => {
-        static $name: LazyLock<Regex> =
-            LazyLock::new(|| Regex::new($pattern).expect("a fixed pattern"));
-    };
-}
 
 fixed!(
     DONE,
