@@ -25,6 +25,8 @@ pub const SOURCE: &str = "forgetter";
 /// Page size when an owner's memories are read.
 const PAGE: usize = 500;
 
+/// More memories than a message usually leaves: below so many per decision nobody is counted.
+const MEMORIES_PER_DECISION: u64 = 32;
 /// Decisions of an owner between two counts of what it holds, for a large capacity: counting reads all
 /// of it, and being a little over capacity for a while harms nobody.
 const CAPACITY_SLACK: u64 = 500;
@@ -259,6 +261,10 @@ impl Forgetter {
                 continue;
             };
             let Some(owner) = view.owner else { continue };
+            let most = view.owner_seq.saturating_mul(MEMORIES_PER_DECISION);
+            if most <= self.settings.capacity_per_owner as u64 {
+                continue;
+            }
             let seen = self.seen().capacity.get(&key).copied();
             let slack = CAPACITY_SLACK.min(self.settings.capacity_per_owner as u64 / 8);
             if seen.is_some_and(|seen| view.owner_seq <= seen + slack) {

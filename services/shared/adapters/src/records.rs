@@ -34,8 +34,10 @@ const LAYOUT: Layout = Layout {
             body TEXT NOT NULL"
         ),
         "
-        CREATE INDEX versions_by_recorded ON versions (owner, recorded_from DESC, memory);
-        CREATE INDEX versions_by_valid ON versions (owner, valid_from DESC, memory);
+        CREATE INDEX versions_by_recorded
+            ON versions (owner, recorded_from DESC, memory, recorded_to, kind);
+        CREATE INDEX versions_by_valid
+            ON versions (owner, valid_from DESC, memory, recorded_from, recorded_to, kind);
         CREATE INDEX versions_current ON versions (kind, status)
             WHERE recorded_to IS NULL AND is_confirmation = 0;
 

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use anamnesis_domain::ids::OwnerKey;
 use anamnesis_domain::state::OwnerState;
 
-/// Claims of all kept owners together; about 1.5 KiB each.
-const CLAIMS_MAX: usize = 100_000;
+/// Claims of all kept owners together, in one stage of one partition; about 1.5 KiB each.
+const CLAIMS_MAX: usize = 20_000;
 
 /// States of owners, each rebuilt from the log by its holder when it is missing. Above a bound on
-/// their size, the owners used longest ago are dropped.
+/// their size, the owners used longest ago are dropped, but never those of the latest batch: an owner
+/// beyond the bound would be rebuilt for every batch.
 #[derive(Default)]
 pub struct OwnerStates {
     states: BTreeMap<OwnerKey, (OwnerState, u64)>,
@@ -61,8 +62,8 @@ impl OwnerStates {
             .map(|(owner, (_, used))| (*used, *owner))
             .collect();
         by_use.sort_unstable();
-        for (_, owner) in by_use {
-            if left <= claims_max / 2 {
+        for (used, owner) in by_use {
+            if left <= claims_max / 2 || used == self.turn {
                 break;
             }
             if let Some((state, _)) = self.states.remove(&owner) {
@@ -99,5 +100,8 @@ mod tests {
         states.trim_to(9);
         let kept: Vec<u8> = (0..10).filter(|n| states.contains(owner(*n))).collect();
         assert_eq!(kept, [0, 7, 8, 9]);
+        states.trim_to(0);
+        let kept: Vec<u8> = (0..10).filter(|n| states.contains(owner(*n))).collect();
+        assert_eq!(kept, [0], "the latest batch's owner stays");
     }
 }

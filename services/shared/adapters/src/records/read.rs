@@ -47,6 +47,7 @@ const BY_RECORDED: &str = select_versions!(
     "INDEXED BY versions_by_recorded
      WHERE owner = ?1 AND recorded_from <= ?2 AND (recorded_from < ?2 OR memory > ?3)
        AND recorded_from < ?4 AND (recorded_to IS NULL OR recorded_to >= ?4)
+       AND (?5 IS NULL OR instr(?5, ',' || kind || ','))
      ORDER BY recorded_from DESC, memory"
 );
 
@@ -54,6 +55,7 @@ const BY_VALID: &str = select_versions!(
     "INDEXED BY versions_by_valid
      WHERE owner = ?1 AND valid_from <= ?2 AND (valid_from < ?2 OR memory > ?3)
        AND recorded_from < ?4 AND (recorded_to IS NULL OR recorded_to >= ?4)
+       AND (?5 IS NULL OR instr(?5, ',' || kind || ','))
      ORDER BY valid_from DESC, memory"
 );
 
@@ -145,7 +147,14 @@ pub(super) fn list(
         (after.key, after.id.bytes().to_vec())
     });
     let owner = filter.scope.key();
-    let mut rows = statement.query(params![owner.bytes(), key, id, cut_column(filter.cut)])?;
+    // Kinds are narrowed in the index already: a few protected memories are asked for at each recall,
+    // among all of an owner's.
+    let kinds = filter.kinds.as_ref().map(|kinds| {
+        let codes = kinds.iter().map(|kind| kind.code());
+        codes.fold(",".to_owned(), |list, code| list + code + ",")
+    });
+    let cut = cut_column(filter.cut);
+    let mut rows = statement.query(params![owner.bytes(), key, id, cut, kinds])?;
     let mut versions: Vec<MemoryVersion> = Vec::new();
     let mut cursor = None;
     while let Some(row) = rows.next()? {
