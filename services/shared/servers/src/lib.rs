@@ -1,0 +1,1 @@
+//! The ports over servers: Kafka, Qdrant, Neo4j, PostgreSQL.
