@@ -1,15 +1,13 @@
 //! Where does the one key come from that opens all others?
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::{Zeroize as _, Zeroizing};
-
-use crate::folder::sync_folder;
 
 /// The key that wraps every owner's key. It stands outside the data folder: in a file or a variable.
 #[derive(Clone)]
@@ -138,6 +136,11 @@ impl MasterKey {
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
+}
+
+/// Makes the names of new files in `dir` survive a loss of power.
+fn sync_folder(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
 }
 
 #[cfg(unix)]
