@@ -48,19 +48,19 @@ impl Connector {
         // A peer that vanished without a word is noticed by writes and, idle, by probes.
         server.tcp_user_timeout(config.deadline);
         server.keepalives_idle(Duration::from_secs(30));
-        let tls = match server.get_ssl_mode() {
-            SslMode::Require => Some(MakeRustlsConnect::new(tls(config.tls_ca_file.as_deref())?)),
-            SslMode::Disable | SslMode::Prefer if config.tls_ca_file.is_some() => {
-                return Err(unusable(
-                    "the keyring names a tls_ca_file, but its url does not ask for encryption: add \
-                     sslmode=require",
-                ));
-            }
+        let is_encrypted = server.get_ssl_mode() == SslMode::Require;
+        if !is_encrypted && config.tls_ca_file.is_some() {
+            return Err(unusable(
+                "the keyring names a tls_ca_file, but its url does not ask for encryption: add \
+                 sslmode=require",
+            ));
+        }
+        let tls = if is_encrypted {
+            Some(MakeRustlsConnect::new(tls(config.tls_ca_file.as_deref())?))
+        } else {
             // "prefer" would also be content without, whoever stands in between: in clear at once.
-            _ => {
-                server.ssl_mode(SslMode::Disable);
-                None
-            }
+            server.ssl_mode(SslMode::Disable);
+            None
         };
         Ok(Self {
             server,
@@ -106,12 +106,13 @@ impl Connector {
              SET statement_timeout = {deadline_ms};
              SET lock_timeout = {deadline_ms};
              SET idle_in_transaction_session_timeout = {deadline_ms};
-             -- Every statement finds its rows by an index. Statistics of tables that grow from
-             -- nothing make the planner believe otherwise.
+             -- Every statement finds its rows by an index, whatever the statistics of tables that
+             -- grow from nothing make the planner believe.
              SET plan_cache_mode = force_generic_plan;
              SET enable_seqscan = off;
              SET enable_hashjoin = off;
              SET enable_mergejoin = off;
+             SET enable_memoize = off;
              SET jit = off;
              -- What is acknowledged is on the disk; a stricter setting of the server stays.
              SELECT set_config('synchronous_commit', 'on', false)

@@ -84,14 +84,19 @@ pub(super) fn to_keyring_error(error: &tokio_postgres::Error) -> KeyringError {
     unusable(&format!("{what} (code {})", code.code()))
 }
 
-/// The client's own errors have fixed texts; of the system's errors the kind is enough.
+/// The client's own errors have fixed texts; of the system's errors the kind is enough. Only why a
+/// certificate is refused has to be told.
 fn without_code(error: &tokio_postgres::Error) -> String {
-    let cause = error
-        .source()
-        .and_then(|cause| cause.downcast_ref::<io::Error>());
-    match cause {
-        Some(cause) => format!("{error}: {}", cause.kind()),
-        None => error.to_string(),
+    let text = error.to_string();
+    let Some(cause) = error.source() else {
+        return text;
+    };
+    if text == "error performing TLS handshake" {
+        return format!("{text}: {cause}");
+    }
+    match cause.downcast_ref::<io::Error>() {
+        Some(cause) => format!("{text}: {}", cause.kind()),
+        None => text,
     }
 }
 

@@ -7,33 +7,43 @@ use tokio_postgres::{Client, Error, Statement};
 pub(super) const DATA: u8 = b'k';
 pub(super) const OWNER: u8 = b'o';
 
-/// Keys and all that is above them. One statement, so that all rows are of one moment.
+/// Keys and all that is above them. One statement, so that all rows are of one moment. `OFFSET 0` keeps
+/// the planner from choosing another way than row by row through the primary keys, which it else does
+/// while the statistics are those of smaller tables.
 const CHAIN: &str = "
     WITH RECURSIVE chain (id) AS (
         SELECT unnest($1::bytea[])
         UNION
-        SELECT keys.wrapped_by FROM chain JOIN keys ON keys.id = chain.id
-        WHERE keys.wrapped_by IS NOT NULL AND keys.destroyed_by IS NULL
+        SELECT below.wrapped_by FROM chain CROSS JOIN LATERAL (
+            SELECT wrapped_by, destroyed_by FROM keys WHERE id = chain.id OFFSET 0
+        ) below
+        WHERE below.wrapped_by IS NOT NULL AND below.destroyed_by IS NULL
     )
-    SELECT keys.id, keys.owner, keys.epoch, keys.wrapped_by, keys.destroyed_by IS NOT NULL,
+    SELECT held.id, held.owner, held.epoch, held.wrapped_by, held.destroyed_by IS NOT NULL,
            own.wrapped, above.wrapped
-    FROM chain JOIN keys ON keys.id = chain.id
-    LEFT JOIN secrets own
-        ON own.part = keys.part AND own.name = '\\x6b'::bytea || keys.id
-    LEFT JOIN secrets above
-        ON above.part = keys.part AND above.name = '\\x6f'::bytea || keys.owner
-           AND keys.wrapped_by IS NULL AND keys.destroyed_by IS NULL";
+    FROM chain CROSS JOIN LATERAL (SELECT * FROM keys WHERE id = chain.id OFFSET 0) held
+    LEFT JOIN LATERAL (
+        SELECT wrapped FROM secrets
+        WHERE part = held.part AND name = '\\x6b'::bytea || held.id OFFSET 0
+    ) own ON true
+    LEFT JOIN LATERAL (
+        SELECT wrapped FROM secrets
+        WHERE held.wrapped_by IS NULL AND held.destroyed_by IS NULL
+          AND part = held.part AND name = '\\x6f'::bytea || held.owner OFFSET 0
+    ) above ON true";
 
 /// [`CHAIN`] over one part only. A destruction holds this part for itself: if it waited for others, two
 /// destructions could wait for each other.
 pub(super) fn chain_in(part_table: &str) -> String {
-    CHAIN.replace("JOIN secrets ", &format!("JOIN {part_table} "))
+    CHAIN.replace("FROM secrets", &format!("FROM {part_table}"))
 }
 
 const OWNERS: &str = "
-    SELECT owners.owner, owners.epoch, owners.is_open, secrets.wrapped
-    FROM owners LEFT JOIN secrets
-        ON secrets.part = owners.part AND secrets.name = '\\x6f'::bytea || owners.owner
+    SELECT owners.owner, owners.epoch, owners.is_open, own.wrapped
+    FROM owners LEFT JOIN LATERAL (
+        SELECT wrapped FROM secrets
+        WHERE part = owners.part AND name = '\\x6f'::bytea || owners.owner OFFSET 0
+    ) own ON true
     WHERE owners.owner = ANY($1::bytea[])";
 
 /// Makers of keys share an owner; a destruction has it alone. In order, so that nobody waits in a ring.
@@ -43,7 +53,8 @@ const TAKE_OWNERS: &str = "
     SELECT owner, epoch, is_open FROM owners WHERE owner = ANY($1::bytea[])
     ORDER BY owner FOR UPDATE";
 const TAKE_OWNERS_OF: &str = "
-    SELECT FROM owners WHERE owner IN (SELECT owner FROM keys WHERE id = ANY($1::bytea[]))
+    SELECT FROM owners
+    WHERE owner = ANY(ARRAY(SELECT DISTINCT owner FROM keys WHERE id = ANY($1::bytea[])))
     ORDER BY owner FOR NO KEY UPDATE";
 
 const ADD_OWNER: &str = "

