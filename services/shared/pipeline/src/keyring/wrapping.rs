@@ -57,11 +57,7 @@ pub fn draw() -> Result<Key, String> {
     Ok(key)
 }
 
-pub fn wrap(
-    outer: &[u8; 32],
-    inner: &[u8; 32],
-    purpose: &Purpose,
-) -> Result<Wrapped, String> {
+pub fn wrap(outer: &[u8; 32], inner: &[u8; 32], purpose: &Purpose) -> Result<Wrapped, String> {
     let mut wrapped = [0; WRAPPED_BYTES];
     let (nonce, sealed) = wrapped.split_at_mut(NONCE_BYTES);
     getrandom::fill(nonce).map_err(|error| error.to_string())?;

@@ -129,7 +129,10 @@ pub struct Address {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("not an address of the form postgres://user@host:port/database")]
+#[error(
+    "not an address of the form postgres://user@host:port/database, or with a parameter that is not \
+     known (sslmode is disable or require)"
+)]
 pub struct AddressError;
 
 impl Address {

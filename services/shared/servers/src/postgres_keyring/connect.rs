@@ -13,7 +13,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -43,6 +43,10 @@ impl Connector {
         }
         if server.get_application_name().is_none() {
             server.application_name("anamnesis keyring");
+        }
+        // Of several servers the one that can be written to.
+        if server.get_hosts().len() > 1 {
+            server.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         server.connect_timeout(config.deadline);
         // A peer that vanished without a word is noticed by writes and, idle, by probes.

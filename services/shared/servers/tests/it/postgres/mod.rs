@@ -164,6 +164,22 @@ impl Server {
         self.run("stop");
     }
 
+    /// To the server and all of its processes.
+    fn signal(&self, signal: &str) {
+        let pid = std::fs::read_to_string(self.dir.path().join("pid")).unwrap();
+        let children = Command::new("pgrep")
+            .args(["-P", pid.trim()])
+            .output()
+            .unwrap();
+        let children = String::from_utf8(children.stdout).unwrap();
+        let sent = Command::new("kill")
+            .arg(signal)
+            .arg(pid.trim())
+            .args(children.split_whitespace())
+            .status();
+        assert!(sent.unwrap().success());
+    }
+
     fn schema(&self) -> Schema {
         Schema::on(self.url.clone())
     }

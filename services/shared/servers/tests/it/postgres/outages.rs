@@ -203,6 +203,36 @@ async fn a_call_ends_at_its_deadline() {
     );
 }
 
+/// Its connections stay open and nothing answers, as when its machine hangs.
+#[tokio::test]
+async fn a_frozen_server_is_an_outage() {
+    let server = Server::start();
+    let schema = server.schema();
+    let patient = schema.open().await;
+    patient.open_epoch(OWNER).await.unwrap();
+    patient.create(&message(OWNER, 1)).await.unwrap();
+    let keys = open_impatient(&schema, Duration::from_millis(500)).await;
+    server.signal("-STOP");
+    let started = Instant::now();
+    let frozen = [
+        keys.epoch(OWNER).await.unwrap_err(),
+        keys.create(&message(OWNER, 2)).await.unwrap_err(),
+        keys.get(&[source_key(OWNER, 9).id]).await.unwrap_err(),
+    ];
+    let took = started.elapsed();
+    server.signal("-CONT");
+    for error in frozen {
+        assert!(matches!(error, KeyringError::Unavailable { .. }), "{error}");
+    }
+    assert!(took < SOON, "{took:?}");
+    assert_eq!(epoch_when_back(&keys).await, 1);
+    patient.create(&message(OWNER, 2)).await.unwrap();
+    assert_eq!(
+        states(&patient, &ids(&message(OWNER, 2))).await,
+        ["open"; 2]
+    );
+}
+
 /// A dump of the database reads the keys for hours. A destruction cannot be acknowledged meanwhile,
 /// and must not make the readers wait behind it.
 #[tokio::test]
