@@ -9,7 +9,6 @@
 
 pub mod folder;
 pub mod graph;
-pub mod master_key;
 pub mod onnx_embedder;
 pub mod records;
 pub mod sqlite_keyring;
@@ -17,3 +16,5 @@ pub mod sqlite_log;
 mod sqlite_store;
 pub mod text;
 pub mod vectors;
+
+pub use anamnesis_pipeline::keyring::master_key;

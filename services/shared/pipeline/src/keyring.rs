@@ -1,4 +1,13 @@
 //! Where the keys live that make the log readable, and where they are destroyed.
+//!
+//! What every keyring does alike, wherever it stores its keys:
+//! - [`master_key`]: the key that opens all others
+//! - [`wrapping`]: how one key is hidden under another
+//! - [`plan`]: which keys a destruction takes and which it must save
+
+pub mod master_key;
+pub mod plan;
+pub mod wrapping;
 
 use std::fmt;
 use std::sync::Arc;

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 
 use anamnesis_domain::ids::{KeyId, OwnerKey};
 use anamnesis_pipeline::keyring::DataKey;
-
-use super::wrap::Key;
+use anamnesis_pipeline::keyring::wrapping::Key;
 
 /// Keys per generation: with two generations about 8 MiB. A batch of the consumer loop has hundreds.
 const KEYS_MAX: usize = 1 << 15;

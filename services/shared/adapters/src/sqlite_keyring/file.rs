@@ -22,12 +22,12 @@ use std::time::Duration;
 
 use anamnesis_domain::ids::IdKey;
 use anamnesis_pipeline::keyring::KeyringError;
+use anamnesis_pipeline::keyring::master_key::MasterKey;
+use anamnesis_pipeline::keyring::wrapping::{self as wrap, Key, Purpose};
 use rusqlite::{Connection, OpenFlags, params};
 
 use super::unavailable;
-use super::wrap::{self, Key, Purpose};
 use crate::folder::{Found, foreign_format, look, reuse_statements, sync_folder};
-use crate::master_key::MasterKey;
 
 const FORMAT: i64 = 1;
 

@@ -1,18 +1,14 @@
 //! How are the keys kept in one SQLite file, apart from the log, so that they can be destroyed?
 //!
 //! - [`file`]: what stands in `keys.db`, and why a destroyed key is in none of its bytes
-//! - [`wrap`]: how one key is hidden under another
 //! - [`opener`]: from the master key down to a data key
-//! - [`plan`]: which keys a destruction takes and which it must save
 //! - [`worker`]: the thread that makes and destroys
 //! - [`cache`]: which keys are kept open in memory
 
 mod cache;
 mod file;
 mod opener;
-mod plan;
 mod worker;
-mod wrap;
 
 use std::path::Path;
 use std::sync::mpsc::Sender;
@@ -22,15 +18,15 @@ use std::thread::JoinHandle;
 use anamnesis_domain::ids::{ErasureId, IdKey, KeyId, OwnerKey};
 use anamnesis_domain::input::Target;
 use anamnesis_domain::time::Timestamp;
+use anamnesis_pipeline::keyring::master_key::MasterKey;
 use anamnesis_pipeline::keyring::{
-    DataKey, Destroyed, EpochState, KeyState, Keyring, KeyringError, NewKey,
+    DataKey, Destroyed, EpochState, KeyState, Keyring, KeyringError, NewKey, wrapping,
 };
 use async_trait::async_trait;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::folder::{FolderLock, LockError};
-use crate::master_key::MasterKey;
 use cache::{Cache, Learned};
 use opener::{Opened, Opener};
 use worker::{Job, Worker};
@@ -42,7 +38,7 @@ pub const FILE_NAME: &str = "keys.db";
 struct Shared {
     reader: Mutex<Connection>,
     cache: Mutex<Cache>,
-    wrapping: wrap::Key,
+    wrapping: wrapping::Key,
 }
 
 impl Shared {

@@ -4,12 +4,12 @@
 use std::sync::{Mutex, PoisonError};
 
 use anamnesis_domain::ids::{KeyId, OwnerKey};
+use anamnesis_pipeline::keyring::wrapping::{self as wrap, Key, Purpose};
 use anamnesis_pipeline::keyring::{DataKey, EpochState, KeyringError};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::cache::{Cache, Known, Learned, OpenEpoch};
 use super::unavailable;
-use super::wrap::{self, Key, Purpose};
 
 /// Keys above a key. The contract has two; more is a loop in a damaged file.
 const DEPTH_MAX: u32 = 8;

@@ -7,14 +7,14 @@ use std::sync::{Arc, PoisonError};
 use anamnesis_domain::ids::{ErasureId, EventTag, KeyId, MemoryId, OwnerKey, SourceTag};
 use anamnesis_domain::input::Target;
 use anamnesis_domain::time::Timestamp;
+use anamnesis_pipeline::keyring::plan::{OpenKey, What, plan};
+use anamnesis_pipeline::keyring::wrapping::{self as wrap, Purpose, WRAPPED_BYTES, Wrapped};
 use anamnesis_pipeline::keyring::{DataKey, Destroyed, KeyringError, NewKey};
 use rusqlite::{Connection, params};
 use tokio::sync::oneshot;
 
 use super::cache::{Known, Learned, OpenEpoch};
 use super::opener::{Opened, Opener};
-use super::plan::{OpenKey, What, plan};
-use super::wrap::{self, Purpose, WRAPPED_BYTES, Wrapped};
 use super::{Shared, file, unavailable};
 
 /// Requests in one transaction. Each is a handful of keys, or a batch of some hundreds.

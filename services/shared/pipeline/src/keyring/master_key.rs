@@ -1,15 +1,14 @@
 //! Where does the one key come from that opens all others?
 
+use std::ffi::OsString;
 use std::fmt;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::{Zeroize as _, Zeroizing};
-
-use crate::folder::sync_folder;
 
 /// The key that wraps every owner's key. It stands outside the data folder: in a file or a variable.
 #[derive(Clone)]
@@ -100,7 +99,8 @@ impl MasterKey {
         Self::parse(&text).map_err(|_| MasterKeyError::BadFile { path: named() })
     }
 
-    /// As [`MasterKey::from_file`]; a file that is not there is made with a new key.
+    /// As [`MasterKey::from_file`]; a file that is not there is made with a new key. It appears under
+    /// its name when it is complete and on the disk, and of several that are made at once one remains.
     ///
     /// # Errors
     /// As [`MasterKey::from_file`].
@@ -109,35 +109,65 @@ impl MasterKey {
             path: path.display().to_string(),
             source,
         };
+        if path.try_exists().map_err(failed)? {
+            return Self::from_file(path);
+        }
         let dir = path
             .parent()
             .filter(|dir| !dir.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
         fs::create_dir_all(dir).map_err(failed)?;
+        let key = Self::draw().map_err(failed)?;
+        let part = part_name(path).map_err(failed)?;
+        let linked = key
+            .write_private(&part)
+            .and_then(|()| match fs::hard_link(&part, path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+                linked => linked.map(|()| true),
+            });
+        // What remains of it after a kill is a key that nobody uses.
+        let removed = fs::remove_file(&part);
+        let is_ours = linked.map_err(failed)?;
+        removed.map_err(failed)?;
+        // Keys that are wrapped by it must not outlive its name, whoever gave it.
+        sync_folder(dir).map_err(failed)?;
+        if is_ours {
+            Ok(key)
+        } else {
+            Self::from_file(path)
+        }
+    }
+
+    fn write_private(&self, path: &Path) -> io::Result<()> {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = match options.open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Self::from_file(path);
-            }
-            Err(error) => return Err(failed(error)),
-        };
-        let key = Self::draw().map_err(failed)?;
-        let digits: String = key.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut file = options.open(path)?;
+        let digits: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
         let line = Zeroizing::new(digits + "\n");
-        file.write_all(line.as_bytes()).map_err(failed)?;
-        file.sync_all().map_err(failed)?;
-        // Keys that are wrapped by it must not outlive it.
-        sync_folder(dir).map_err(failed)?;
-        Ok(key)
+        file.write_all(line.as_bytes())?;
+        file.sync_all()
     }
 
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
+}
+
+/// Beside the file, hidden, and nobody else's.
+fn part_name(path: &Path) -> io::Result<PathBuf> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{:016x}.part", u64::from_le_bytes(random)));
+    Ok(path.with_file_name(name))
+}
+
+/// Makes the names of new files in `dir` survive a loss of power.
+fn sync_folder(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
 }
 
 #[cfg(unix)]
@@ -215,5 +245,55 @@ mod tests {
             Err(MasterKeyError::BadFile { .. })
         ));
         assert!(MasterKey::from_file(&dir.path().join("none")).is_err());
+    }
+
+    fn names_in(dir: &Path) -> Vec<OsString> {
+        fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect()
+    }
+
+    #[test]
+    fn first_starts_at_once_agree_on_one_key() {
+        for _ in 0..20 {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("master.key");
+            let start = std::sync::Barrier::new(8);
+            let make = || {
+                start.wait();
+                MasterKey::from_file_or_new(&path).unwrap()
+            };
+            let keys: Vec<MasterKey> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
+                let joined = threads.into_iter().map(|thread| thread.join().unwrap());
+                joined.collect()
+            });
+            assert!(keys.iter().all(|key| key.0 == keys[0].0));
+            assert!(MasterKey::from_file(&path).unwrap().0 == keys[0].0);
+            assert_eq!(names_in(dir.path()), ["master.key"], "no parts are left");
+        }
+    }
+
+    #[test]
+    fn what_a_kill_left_behind_does_not_hinder_the_next_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("master.key");
+        // Killed before the link: a part, whole or not, and no file of the name.
+        let part = part_name(&path).unwrap();
+        fs::write(&part, "0123").unwrap();
+        let key = MasterKey::from_file_or_new(&path).unwrap();
+        assert!(MasterKey::from_file(&path).unwrap().0 == key.0);
+        assert_eq!(fs::read_to_string(&part).unwrap(), "0123");
+        assert!(part_name(&path).unwrap() != part);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        let path = dir.path().join("file/master.key");
+        let refused = MasterKey::from_file_or_new(&path).unwrap_err();
+        assert!(refused.to_string().contains("master.key"), "{refused}");
     }
 }

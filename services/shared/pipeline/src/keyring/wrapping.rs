@@ -6,18 +6,18 @@ use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use zeroize::Zeroizing;
 
-use crate::master_key::MasterKey;
+use super::master_key::MasterKey;
 
 const NONCE_BYTES: usize = 24;
 
 /// Nonce, key and tag. Always so long: a destroyed key is overwritten in place by as many zeros.
-pub(super) const WRAPPED_BYTES: usize = NONCE_BYTES + 32 + 16;
+pub const WRAPPED_BYTES: usize = NONCE_BYTES + 32 + 16;
 
-pub(super) type Key = Zeroizing<[u8; 32]>;
-pub(super) type Wrapped = [u8; WRAPPED_BYTES];
+pub type Key = Zeroizing<[u8; 32]>;
+pub type Wrapped = [u8; WRAPPED_BYTES];
 
 /// What a wrapped key is for.
-pub(super) enum Purpose {
+pub enum Purpose {
     Site,
     Epoch(OwnerKey, u32),
     Data(OwnerKey, KeyId),
@@ -36,14 +36,14 @@ impl Purpose {
 }
 
 /// Two keys from the master key, so that the check value tells nothing about the wrapping key.
-pub(super) fn wrapping_key(master: &MasterKey) -> Key {
+pub fn wrapping_key(master: &MasterKey) -> Key {
     Zeroizing::new(blake3::derive_key(
         "anamnesis keyring v1: wrapping of owner keys",
         master.bytes(),
     ))
 }
 
-pub(super) fn check_value(master: &MasterKey) -> [u8; 32] {
+pub fn check_value(master: &MasterKey) -> [u8; 32] {
     blake3::derive_key(
         "anamnesis keyring v1: check of the master key",
         master.bytes(),
@@ -51,17 +51,13 @@ pub(super) fn check_value(master: &MasterKey) -> [u8; 32] {
 }
 
 /// A new random key.
-pub(super) fn draw() -> Result<Key, String> {
+pub fn draw() -> Result<Key, String> {
     let mut key = Zeroizing::new([0; 32]);
     getrandom::fill(&mut *key).map_err(|error| error.to_string())?;
     Ok(key)
 }
 
-pub(super) fn wrap(
-    outer: &[u8; 32],
-    inner: &[u8; 32],
-    purpose: &Purpose,
-) -> Result<Wrapped, String> {
+pub fn wrap(outer: &[u8; 32], inner: &[u8; 32], purpose: &Purpose) -> Result<Wrapped, String> {
     let mut wrapped = [0; WRAPPED_BYTES];
     let (nonce, sealed) = wrapped.split_at_mut(NONCE_BYTES);
     getrandom::fill(nonce).map_err(|error| error.to_string())?;
@@ -79,7 +75,7 @@ pub(super) fn wrap(
 }
 
 /// `None`: another key wrapped it, or another purpose, or its bytes were altered.
-pub(super) fn unwrap(outer: &[u8; 32], wrapped: &[u8], purpose: &Purpose) -> Option<Key> {
+pub fn unwrap(outer: &[u8; 32], wrapped: &[u8], purpose: &Purpose) -> Option<Key> {
     let (nonce, sealed) = wrapped.split_at_checked(NONCE_BYTES)?;
     let nonce: [u8; NONCE_BYTES] = nonce.try_into().ok()?;
     let cipher = XChaCha20Poly1305::new(outer.into());

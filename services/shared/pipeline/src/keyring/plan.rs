@@ -7,32 +7,32 @@ use anamnesis_domain::input::Target;
 
 /// An open key of the owner.
 #[derive(Clone, Debug)]
-pub(super) struct OpenKey {
-    pub(super) id: KeyId,
+pub struct OpenKey {
+    pub id: KeyId,
     /// The key that wraps it; `None`: the owner's.
-    pub(super) wrapped_by: Option<KeyId>,
+    pub wrapped_by: Option<KeyId>,
     /// Made for a source. A key that was wrapped anew has no other key above it either, and is still
     /// no source's key.
-    pub(super) is_source_key: bool,
-    pub(super) event: EventTag,
-    pub(super) source: SourceTag,
-    pub(super) memory: Option<MemoryId>,
-    pub(super) is_expired: bool,
+    pub is_source_key: bool,
+    pub event: EventTag,
+    pub source: SourceTag,
+    pub memory: Option<MemoryId>,
+    pub is_expired: bool,
 }
 
-pub(super) enum What<'a> {
+pub enum What<'a> {
     Target(&'a Target),
     Expired,
 }
 
 #[derive(Default, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
-    pub(super) doomed: BTreeSet<KeyId>,
+pub struct Plan {
+    pub doomed: BTreeSet<KeyId>,
     /// To be wrapped by the owner's key.
-    pub(super) rewrapped: BTreeSet<KeyId>,
+    pub rewrapped: BTreeSet<KeyId>,
 }
 
-pub(super) fn plan(open: &[OpenKey], what: &What<'_>) -> Plan {
+pub fn plan(open: &[OpenKey], what: &What<'_>) -> Plan {
     let ids = |is_wanted: &dyn Fn(&OpenKey) -> bool| -> BTreeSet<KeyId> {
         open.iter()
             .filter(|key| is_wanted(key))

@@ -1,0 +1,3 @@
+//! The ports over servers: Kafka, Qdrant, Neo4j, PostgreSQL.
+
+pub mod postgres_keyring;

@@ -1,0 +1,2 @@
+//! The conformance suites over real servers.
+mod postgres;
