@@ -1,1 +1,2 @@
 //! The conformance suites over real servers.
+mod neo4j;
