@@ -242,7 +242,11 @@ pub(super) fn explain(failure: Failure) -> StoreError {
 
 fn explain_code(error: &Neo4jError) -> StoreError {
     let code = error.code();
-    if code == "Neo.ClientError.Schema.ConstraintValidationFailed" {
+    if matches!(
+        code,
+        "Neo.ClientError.Schema.ConstraintValidationFailed"
+            | "Neo.DatabaseError.Schema.ConstraintCreationFailed"
+    ) {
         return damaged("two nodes have one identity");
     }
     match error.kind() {

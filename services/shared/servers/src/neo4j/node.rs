@@ -216,5 +216,7 @@ pub(super) struct OwnerRow {
     pub(super) owner: String,
     /// The offset of the last decision that rewrote the owner: nothing at or below it is written again.
     pub(super) floor: i64,
+    /// The highest version of any memory that was written.
+    pub(super) newest: i64,
     pub(super) secret: [i64; NUMBERS],
 }

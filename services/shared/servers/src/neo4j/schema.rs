@@ -138,10 +138,9 @@ pub(super) async fn make_constraints(
             .await;
         match made {
             Ok(()) => tracing::info!(label, "neo4j: made the constraint"),
-            Err(StoreError::Unusable { .. }) => {
+            Err(StoreError::Damaged { .. }) => {
                 return Err(damaged(format!(
-                    "the constraint on {label} cannot be made; nodes that exist twice are the usual \
-                     reason"
+                    "the constraint on {label} cannot be made, because nodes exist twice"
                 )));
             }
             Err(error) => return Err(error),

@@ -18,8 +18,13 @@ use super::node::{
 };
 use super::words::{Secret, hex, unhex};
 
-/// Rows of one statement: bounds what the server plans and holds at once.
+/// Rows of one statement: bounds what the server holds at once.
 const ROWS_MAX: usize = 1_000;
+
+/// Rows of a statement with little in each. The driver writes a message of more than eight KiB in
+/// pieces, which the network holds back for 40 ms (Nagle's algorithm against delayed acknowledgement;
+/// the driver does not turn it off). Many messages below that are faster than one above.
+const SMALL_ROWS_MAX: usize = 50;
 
 /// Setting a property takes the node's lock, and `next` is read behind it.
 const LOCK: &str = "
@@ -37,10 +42,12 @@ const MOVE: &str = "
 const OWNERS: &str = "
     UNWIND $rows AS row
     MERGE (o:AnamnesisOwner {generation: $generation, owner: row.owner})
-    ON CREATE SET o.floor = -1,
+    ON CREATE SET o.floor = -1, o.newest = -1,
         o.secret_0 = row.secret[0], o.secret_1 = row.secret[1],
         o.secret_2 = row.secret[2], o.secret_3 = row.secret[3]
-    RETURN o.owner AS owner, o.floor AS floor,
+    WITH o, row.newest AS newest, o.newest AS newest_before
+    SET o.newest = CASE WHEN newest > newest_before THEN newest ELSE newest_before END
+    RETURN o.owner AS owner, o.floor AS floor, newest_before AS newest,
         [o.secret_0, o.secret_1, o.secret_2, o.secret_3] AS secret";
 
 /// Closes the open versions of each memory, at the first later version of the batch.
@@ -112,6 +119,8 @@ const NEW_SECRET: &str = "
 /// What is known of an owner while a batch is applied.
 struct Head {
     floor: i64,
+    /// The highest version of any memory: what is above it cannot be there yet.
+    newest: i64,
     secret: Secret,
 }
 
@@ -188,9 +197,14 @@ impl Write<'_> {
     }
 
     /// Runs a statement over rows, some at a time.
-    async fn run_over(&mut self, statement: &str, values: Vec<BoltType>) -> Result<(), Failure> {
-        for chunk in values.chunks(ROWS_MAX) {
-            self.run(query(statement).param("rows", chunk)).await?;
+    async fn run_over(
+        &mut self,
+        statement: &str,
+        values: Vec<BoltType>,
+        at_once: usize,
+    ) -> Result<(), Failure> {
+        for rows in chunks(values, at_once) {
+            self.run(query(statement).param("rows", rows)).await?;
         }
         Ok(())
     }
@@ -206,26 +220,42 @@ impl Write<'_> {
     /// Finds or makes the nodes of all owners of the batch, in one order, so that writers of two
     /// partitions cannot wait for each other.
     async fn owners(&mut self, changes: &[Change]) -> Result<(), Failure> {
-        let touched = changes.iter().filter_map(|change| match change {
-            Change::Version { .. } | Change::Rewrite(_) => Some(change.owner()),
-            Change::Decision(_) | Change::Owner(_) => None,
-        });
-        let touched: Vec<OwnerKey> = touched.collect::<BTreeSet<_>>().into_iter().collect();
-        for chunk in touched.chunks(ROWS_MAX) {
-            let mut values = Vec::new();
-            for owner in chunk {
-                let secret: Vec<i64> = draw()?.numbers().to_vec();
-                values.push(map([
-                    ("owner", owner_hex(*owner).into()),
-                    ("secret", secret.into()),
-                ]));
+        let mut newest: BTreeMap<OwnerKey, i64> = BTreeMap::new();
+        let mut raise = |owner, version: i64| {
+            let newest = newest.entry(owner).or_insert(-1);
+            *newest = version.max(*newest);
+        };
+        for change in changes {
+            match change {
+                Change::Version { version, vector: _ } => {
+                    raise(version.owner, to_column(version.memory.version));
+                }
+                Change::Rewrite(rows) => {
+                    raise(rows.owner, -1);
+                    for (version, _) in &rows.versions {
+                        raise(rows.owner, to_column(version.memory.version));
+                    }
+                }
+                Change::Decision(_) | Change::Owner(_) => (),
             }
-            for row in self.run(query(OWNERS).param("rows", values)).await? {
+        }
+        let mut values = Vec::new();
+        for (owner, newest) in newest {
+            let secret: Vec<i64> = draw()?.numbers().to_vec();
+            values.push(map([
+                ("owner", owner_hex(owner).into()),
+                ("newest", newest.into()),
+                ("secret", secret.into()),
+            ]));
+        }
+        for rows in chunks(values, SMALL_ROWS_MAX) {
+            for row in self.run(query(OWNERS).param("rows", rows)).await? {
                 let row: OwnerRow = row.to().map_err(neo4rs::Error::from)?;
                 let owner = unhex(&row.owner).map(OwnerKey::from_bytes);
                 let owner = owner.ok_or_else(|| damaged("an owner cannot be read"))?;
                 let head = Head {
                     floor: row.floor,
+                    newest: row.newest,
                     secret: Secret::from_numbers(row.secret),
                 };
                 self.heads.insert(owner, head);
@@ -251,25 +281,37 @@ impl Write<'_> {
         if fresh.is_empty() {
             return Ok(());
         }
-        self.run_over(CLOSE, closings(&fresh)).await?;
+        self.run_over(CLOSE, closings(&fresh), SMALL_ROWS_MAX)
+            .await?;
         let nodes = settle(fresh);
-        let mut deleted = 0;
-        let ids: Vec<BoltType> = nodes.keys().map(|id| map(identity(*id))).collect();
-        for chunk in ids.chunks(ROWS_MAX) {
-            deleted += self
-                .number(query(REPLACE).param("rows", chunk), "deleted")
-                .await?;
-        }
-        self.added -= deleted;
+        let deleted = self.make_room(&nodes).await?;
         self.create(&nodes).await?;
         if deleted > 0 {
             let owners: BTreeSet<OwnerKey> = nodes.keys().map(|id| id.owner).collect();
             let owners = owners
                 .into_iter()
                 .map(|owner| map([("owner", owner_hex(owner).into())]));
-            self.run_over(FORGET_UNUSED, owners.collect()).await?;
+            self.run_over(FORGET_UNUSED, owners.collect(), SMALL_ROWS_MAX)
+                .await?;
         }
         Ok(())
+    }
+
+    /// Deletes what stands where new versions come. Tells how many that were.
+    async fn make_room(&mut self, nodes: &BTreeMap<VersionId, New<'_>>) -> Result<i64, Failure> {
+        let mut taken = Vec::new();
+        for id in nodes.keys() {
+            if id.version <= self.head(id.owner)?.newest {
+                taken.push(map(identity(*id)));
+            }
+        }
+        let mut deleted = 0;
+        for rows in chunks(taken, SMALL_ROWS_MAX) {
+            let replace = query(REPLACE).param("rows", rows);
+            deleted += self.number(replace, "deleted").await?;
+        }
+        self.added -= deleted;
+        Ok(deleted)
     }
 
     /// What there is of the owner becomes exactly this, and what there was becomes unreadable.
@@ -292,6 +334,8 @@ impl Write<'_> {
             .await?;
         let head = Head {
             floor: last.unwrap_or(floor),
+            // Raised by what follows.
+            newest: -1,
             secret: draw()?,
         };
         let renewed = query(NEW_SECRET)
@@ -334,12 +378,26 @@ impl Write<'_> {
                 ]));
             }
         }
+        for id in nodes.keys() {
+            if let Some(head) = self.heads.get_mut(&id.owner) {
+                head.newest = head.newest.max(id.version);
+            }
+        }
         self.added += versions.len() as i64;
-        self.run_over(ENTITIES, entities.into_values().collect())
+        self.run_over(ENTITIES, entities.into_values().collect(), ROWS_MAX)
             .await?;
-        self.run_over(VERSIONS, versions).await?;
-        self.run_over(SUPERSEDES, supersedes).await
+        self.run_over(VERSIONS, versions, ROWS_MAX).await?;
+        self.run_over(SUPERSEDES, supersedes, SMALL_ROWS_MAX).await
     }
+}
+
+/// Lists of so many rows as one statement takes.
+fn chunks(values: Vec<BoltType>, at_once: usize) -> impl Iterator<Item = BoltType> {
+    let mut values = values.into_iter();
+    std::iter::from_fn(move || {
+        let rows: Vec<BoltType> = values.by_ref().take(at_once).collect();
+        (!rows.is_empty()).then(|| BoltType::List(rows.into()))
+    })
 }
 
 fn draw() -> Result<Secret, Failure> {

@@ -123,10 +123,9 @@ async fn no_file_of_the_server_holds_what_was_erased() {
         "no word is written as it is"
     );
     let old = secrets(&place).await;
-    assert_eq!(
-        found(&server, &old),
-        old.len() / 2,
-        "the secrets are found, or the search is broken"
+    assert!(
+        found(&server, &old) >= old.len() / 2,
+        "the secrets are not found in the files that hold them: the search is broken"
     );
 
     script.erase(1, &[id(1)]);

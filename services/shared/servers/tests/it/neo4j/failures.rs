@@ -49,14 +49,20 @@ async fn apply_until_done(graph: &Neo4jGraph, batch: &OwnedBatch) {
 async fn a_server_that_hangs_costs_a_deadline_and_no_more() {
     let server = Server::start();
     let mut place = server.place();
-    place.config.deadline = Duration::from_secs(1);
-    place.config.write_deadline = Duration::from_secs(20);
     let graph = place.graph().await;
-    place.config.write_deadline = Duration::from_secs(1);
+    place.config.deadline = Duration::from_secs(3);
+    place.config.write_deadline = Duration::from_secs(3);
     let mut script = Script::default();
     Draw::new(2).history(&mut script, 3, 30);
     script.play(&graph).await;
-    let quick = Neo4jGraph::open(&place.config, FEED).await.unwrap();
+    let start = Instant::now();
+    let quick = loop {
+        // A server that has just started on a busy machine can need longer.
+        match Neo4jGraph::open(&place.config, FEED).await {
+            Ok(graph) => break graph,
+            Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
+        }
+    };
     let filter = everything(1, 100);
     let before = quick
         .neighbours(&filter, &[], &[peanut()], 50)
@@ -74,7 +80,7 @@ async fn a_server_that_hangs_costs_a_deadline_and_no_more() {
             unavailable(answer);
         }
         assert!(
-            start.elapsed() < Duration::from_millis(2_500),
+            start.elapsed() < Duration::from_secs(5),
             "{:?}",
             start.elapsed()
         );
@@ -85,7 +91,7 @@ async fn a_server_that_hangs_costs_a_deadline_and_no_more() {
     unavailable(quick.rows(scope(1)).await);
     unavailable(Neo4jGraph::open(&place.config, FEED).await);
     assert!(
-        start.elapsed() < Duration::from_secs(10),
+        start.elapsed() < Duration::from_secs(16),
         "{:?}",
         start.elapsed()
     );
@@ -160,7 +166,7 @@ async fn a_wrong_password_is_said_and_not_repeated() {
     let variable = "CARGO_PKG_NAME";
     let password = std::env::var(variable).expect("cargo sets it");
     let server = Server::start_with(&[("NEO4J_PASSWORD", &password)]);
-    let mut config = server.place().config.clone();
+    let mut config = Neo4jConfig::new(server.uri());
     let error = refusal(Neo4jGraph::open(&config, FEED).await);
     assert!(matches!(error, StoreError::Unusable { .. }), "{error}");
     assert!(

@@ -43,6 +43,10 @@ impl Server {
         pid.trim().to_owned()
     }
 
+    pub(crate) fn uri(&self) -> &str {
+        &self.uri
+    }
+
     pub(crate) fn data(&self) -> PathBuf {
         self.dir.path().join("data")
     }

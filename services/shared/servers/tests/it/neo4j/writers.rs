@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anamnesis_domain::memory::EntityKind;
+use anamnesis_pipeline::conformance::stores::LOG_ID;
 use anamnesis_pipeline::conformance::stores::draw::Draw;
-use anamnesis_pipeline::conformance::stores::script::{Script, memory, owner, scope};
-use anamnesis_pipeline::stores::{Projection, Store, StoreError};
+use anamnesis_pipeline::conformance::stores::script::{Script, entity, id, memory, owner, scope};
+use anamnesis_pipeline::digests;
+use anamnesis_pipeline::stores::{Change, Checkpoint, Projection, Store, StoreError};
 use anamnesis_servers::neo4j::Neo4jGraph;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -115,6 +118,47 @@ async fn a_deadlock_is_tried_again() {
         .by_hand("MATCH (n {generation: $generation}) REMOVE n.lock")
         .await;
     assert_holds(&graph, &script).await;
+}
+
+/// Only a log that repeats a decision does this; the later one stands, and nothing of the first.
+#[tokio::test]
+async fn a_repeated_version_replaces_the_first() {
+    let place = fresh();
+    let graph = place.graph().await;
+    let mut script = Script::default();
+    script.decide(1, vec![memory(1, "one"), memory(2, "two")]);
+    script.decide(1, vec![memory(1, "one, updated")]);
+    script.play(&graph).await;
+    let mut repeated = script.rows_of(1).versions[0].0.as_ref().clone();
+    assert_eq!((repeated.memory.id, repeated.memory.version), (id(1), 1));
+    repeated.memory.claim.entities = vec![entity(EntityKind::Drug, "tea")];
+    repeated.recorded_to = None;
+    let version = Arc::new(repeated);
+    let end = script.end(1);
+    let next = Checkpoint {
+        log_id: LOG_ID,
+        next: end + 1,
+    };
+    let change = Change::Version {
+        version: version.clone(),
+        vector: None,
+    };
+    // Twice in the batch, too.
+    let partition = script.partition_of(1);
+    graph
+        .apply(partition, end, &[change.clone(), change], next)
+        .await
+        .unwrap();
+    let mut expected = script.expected(Store::Graph, owner(1));
+    let row = expected
+        .iter_mut()
+        .find(|row| row.key == digests::version_key(&version))
+        .expect("it is expected");
+    row.hash = digests::graph_hash(&version.facets(), &version.memory.claim.entities);
+    assert_eq!(graph.rows(scope(1)).await.unwrap(), expected);
+    let written =
+        "MATCH (p:AnamnesisPartition {generation: $generation}) RETURN sum(p.versions) AS count";
+    assert_eq!(place.count(written).await, 3);
 }
 
 /// Forwards bytes; once asked to, cuts the connection between a commit and its answer.
@@ -242,5 +286,4 @@ async fn nothing_is_written_without_constraints() {
     Neo4jGraph::delete_generation(&place.config).await.unwrap();
     let graph = place.graph().await;
     assert_eq!(graph.rows(scope(1)).await.unwrap(), []);
-    assert_eq!(owner(1), scope(1).key());
 }
