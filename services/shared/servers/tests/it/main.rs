@@ -1,2 +1,3 @@
 //! The conformance suites over real servers.
 mod postgres;
+mod neo4j;
