@@ -1,1 +1,2 @@
 //! The ports over servers: Kafka, Qdrant, Neo4j, PostgreSQL.
+pub mod qdrant;
