@@ -29,9 +29,11 @@
 //! - [`collection`]: making and checking a collection
 //! - [`row`], [`condition`]: versions as points, the hard filter as conditions
 //! - [`batch`]: what a batch makes of each point
+//! - [`compaction`]: what the optimiser is asked for
 
 mod batch;
 mod collection;
+mod compaction;
 mod condition;
 pub mod config;
 pub mod generations;
@@ -39,7 +41,6 @@ mod row;
 mod server;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use anamnesis_domain::ids::OwnerKey;
 use anamnesis_domain::owner::OwnerScope;
@@ -52,8 +53,7 @@ use anamnesis_pipeline::stores::{
 };
 use async_trait::async_trait;
 use qdrant_client::qdrant::{
-    CollectionStatus, Filter as Conditions, PointId, PointStruct, RetrievedPoint, ScoredPoint,
-    UpdateCollection, facet_value,
+    Filter as Conditions, PointId, PointStruct, RetrievedPoint, ScoredPoint, facet_value,
 };
 use tokio::sync::Mutex;
 
@@ -74,9 +74,6 @@ const SPARE_HITS: u64 = 16;
 
 /// How often a question is asked again because its collection was replaced meanwhile.
 const ATTEMPTS: usize = 3;
-
-/// Between two looks at the optimiser.
-const COMPACT_POLL: Duration = Duration::from_millis(100);
 
 /// Which collection is meant.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -232,14 +229,18 @@ impl QdrantVectors {
         Ok(stands)
     }
 
-    /// Every point that matches, page by page.
-    async fn all(
+    /// What `read` takes from every point that matches, page by page.
+    async fn all<T>(
         &self,
         collection: &str,
         filter: Conditions,
         is_with_vectors: bool,
-    ) -> Result<Vec<RetrievedPoint>, StoreError> {
-        let mut points = Vec::new();
+        read: impl Fn(&RetrievedPoint) -> Result<Option<T>, StoreError> + Send,
+    ) -> Result<Vec<T>, StoreError>
+    where
+        T: Send,
+    {
+        let mut all = Vec::new();
         let mut offset: Option<PointId> = None;
         loop {
             let page = POINTS_MAX as u32;
@@ -247,10 +248,12 @@ impl QdrantVectors {
                 .server
                 .list(collection, filter.clone(), offset, page, is_with_vectors)
                 .await?;
-            points.extend(listed.points);
+            for point in &listed.points {
+                all.extend(read(point)?);
+            }
             offset = listed.next;
             if offset.is_none() {
-                return Ok(points);
+                return Ok(all);
             }
         }
     }
@@ -264,11 +267,8 @@ impl QdrantVectors {
         mut effects: Effects,
     ) -> Result<(), StoreError> {
         for owner in effects.rewritten.clone() {
-            for point in self
-                .all(collection, condition::of_owner(owner), false)
-                .await?
-            {
-                let id = read_id(&point)?;
+            let filter = condition::of_owner(owner);
+            for id in self.all(collection, filter, false, read_id).await? {
                 effects.points.entry(id).or_insert(After::Tombstone);
             }
         }
@@ -279,8 +279,7 @@ impl QdrantVectors {
                 some.iter().map(|(owner, _)| owner.to_string()).collect();
             let memories = some.iter().map(|(_, memory)| memory.to_string()).collect();
             let filter = condition::open_versions(owners.into_iter().collect(), memories);
-            for point in self.all(collection, filter, false).await? {
-                let id = read_id(&point)?;
+            for id in self.all(collection, filter, false, read_id).await? {
                 if let Some(at) = effects.closes(id) {
                     closed.entry(at).or_default().push(id.point());
                 }
@@ -456,57 +455,17 @@ impl Projection for QdrantVectors {
         let partition = self.identity.feed.partition_of(scope.key());
         let stand = self.stand(partition).await?;
         let filter = condition::of_owner(scope.key());
-        let points = self.all(&stand.collection, filter, true).await?;
         let dimension = self.identity.model.dimension as usize;
-        let digests = points
-            .iter()
-            .filter_map(|point| row::digest(point, partition, stand.position(), dimension));
-        let mut digests: Vec<RowDigest> = digests.collect();
+        let digest =
+            |point: &RetrievedPoint| Ok(row::digest(point, partition, stand.position(), dimension));
+        let mut digests: Vec<RowDigest> = self.all(&stand.collection, filter, true, digest).await?;
         digests.sort();
         Ok(digests)
     }
 
     async fn compact(&self) -> Result<(), StoreError> {
         let collection = self.ready().await?;
-        self.vacuum(&collection, collection::DELETED_SHARE_COMPACTING)
-            .await?;
-        let deadline = self.config.compact_deadline;
-        let done = tokio::time::timeout(deadline, self.settled(&collection)).await;
-        // Also when it failed: with this share every single deletion would have a segment rewritten.
-        self.vacuum(&collection, collection::DELETED_SHARE).await?;
-        match done {
-            Ok(settled) => settled,
-            Err(_) => Err(unavailable(format!(
-                "the optimiser of qdrant was not done within {deadline:?}"
-            ))),
-        }
-    }
-}
-
-impl QdrantVectors {
-    async fn vacuum(&self, collection: &str, deleted_share: f64) -> Result<(), StoreError> {
-        let request = UpdateCollection {
-            collection_name: collection.to_owned(),
-            optimizers_config: Some(collection::optimizers(deleted_share)),
-            ..UpdateCollection::default()
-        };
-        Ok(self.server.configure(request).await?)
-    }
-
-    /// Waits until the optimiser says twice that it has nothing to do: at the first time it may not
-    /// have begun.
-    async fn settled(&self, collection: &str) -> Result<(), StoreError> {
-        let mut idle = 0;
-        while idle < 2 {
-            tokio::time::sleep(COMPACT_POLL).await;
-            let info = self.server.info(collection).await?;
-            if info.optimizer_status.is_some_and(|status| !status.ok) {
-                return Err(unavailable("the optimiser of qdrant has failed"));
-            }
-            let is_idle = info.status == i32::from(CollectionStatus::Green);
-            idle = if is_idle { idle + 1 } else { 0 };
-        }
-        Ok(())
+        compaction::compact(&self.server, &collection, self.config.compact_deadline).await
     }
 }
 
@@ -531,10 +490,8 @@ impl VectorIndex for QdrantVectors {
                 self.stand(partition),
                 self.server.estimate(&self.name, condition::of_owner(owner)),
             );
-            let (stand, position) = stand.map(|stand| {
-                let position = stand.position();
-                (stand, position)
-            })?;
+            let stand = stand?;
+            let position = stand.position();
             let Some(conditions) = condition::admitted(filter, position).filter(|_| top > 0) else {
                 return Ok(LegAnswer {
                     hits: Vec::new(),
@@ -572,8 +529,10 @@ fn score(point: &ScoredPoint, query: &[f32]) -> Option<Hit> {
     })
 }
 
-fn read_id(point: &RetrievedPoint) -> Result<VersionId, StoreError> {
-    row::read_id(&point.payload).ok_or_else(unreadable)
+fn read_id(point: &RetrievedPoint) -> Result<Option<VersionId>, StoreError> {
+    row::read_id(&point.payload)
+        .map(Some)
+        .ok_or_else(unreadable)
 }
 
 fn read_stand(point: &RetrievedPoint) -> Option<(u32, Stand)> {

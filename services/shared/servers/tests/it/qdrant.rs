@@ -13,7 +13,8 @@ mod faults;
 mod generations;
 mod refusals;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use anamnesis_pipeline::conformance::stores::{Backend, LOG_ID, PARTITIONS, model};
@@ -27,6 +28,7 @@ use qdrant_client::qdrant::{
     Condition, Filter, PointStruct, RetrievedPoint, ScrollPointsBuilder, SetPayloadPointsBuilder,
     UpsertPointsBuilder, Value,
 };
+use tempfile::TempDir;
 
 const FEED: Feed = Feed {
     log_id: LOG_ID,
@@ -202,8 +204,63 @@ fn vector_of_point(point: &RetrievedPoint) -> Vec<f32> {
     let Some(VectorsOptions::Vector(vector)) = vectors else {
         panic!("one vector without a name");
     };
-    match vector.into_vector() {
-        qdrant_client::qdrant::vector_output::Vector::Dense(dense) => dense.data,
-        other => panic!("{other:?}"),
+    let qdrant_client::qdrant::vector_output::Vector::Dense(dense) = vector.into_vector() else {
+        panic!("a dense vector");
+    };
+    dense.data
+}
+
+/// A server of its own, which a test may kill.
+struct OwnServer {
+    dir: TempDir,
+    url: String,
+}
+
+impl OwnServer {
+    fn start() -> Self {
+        let dir = TempDir::new().unwrap();
+        let url = run("start", &dir);
+        Self { dir, url }
     }
+
+    fn start_again(&self) {
+        assert_eq!(run("start", &self.dir), self.url, "the port is kept");
+    }
+
+    fn kill(&self) {
+        run("kill", &self.dir);
+    }
+
+    /// The files of its collections.
+    fn collections(&self) -> PathBuf {
+        self.dir.path().join("data/collections")
+    }
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs the start script; gives the address that it printed.
+fn run(command: &str, dir: &TempDir) -> String {
+    let script =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../infra/servers/qdrant-double.sh");
+    let output = Command::new(&script)
+        .arg(command)
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{command}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let printed = printed.trim();
+    printed
+        .strip_prefix("ANAMNESIS_TEST_QDRANT=")
+        .unwrap_or(printed)
+        .to_owned()
 }

@@ -1,8 +1,6 @@
 //! Crashes, late writers, and a server that goes away.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,9 +17,8 @@ use anamnesis_pipeline::stores::{
 };
 use anamnesis_servers::qdrant::config::QdrantConfig;
 use anamnesis_servers::qdrant::{Place, QdrantVectors};
-use tempfile::TempDir;
 
-use super::{FEED, Fresh, GENERATION, row, vector_of_point};
+use super::{FEED, Fresh, GENERATION, OwnServer, row, vector_of_point};
 
 fn reference() -> MemoryVectors {
     MemoryVectors::new(LOG_ID, PARTITIONS, model())
@@ -234,60 +231,11 @@ async fn of_two_writers_one_is_told_that_it_moved() {
     assert_eq!(second.rows(scope(1)).await.unwrap(), expected);
 }
 
-/// A server of its own, which a test may kill.
-struct OwnServer {
-    dir: TempDir,
-    url: String,
-}
-
-impl OwnServer {
-    fn start() -> Self {
-        let dir = TempDir::new().unwrap();
-        let url = run("start", &dir);
-        Self { dir, url }
-    }
-
-    fn start_again(&self) {
-        assert_eq!(run("start", &self.dir), self.url, "the port is kept");
-    }
-
-    fn kill(&self) {
-        run("kill", &self.dir);
-    }
-
-    fn config(&self) -> QdrantConfig {
-        let mut config = Fresh::on(&self.url).config.clone();
-        config.read_deadline = Duration::from_secs(20);
-        config
-    }
-}
-
-impl Drop for OwnServer {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// Runs the start script; gives the address that it printed.
-fn run(command: &str, dir: &TempDir) -> String {
-    let script =
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../infra/servers/qdrant-double.sh");
-    let output = Command::new(&script)
-        .arg(command)
-        .arg(dir.path())
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{command}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let printed = String::from_utf8(output.stdout).unwrap();
-    let printed = printed.trim();
-    printed
-        .strip_prefix("ANAMNESIS_TEST_QDRANT=")
-        .unwrap_or(printed)
-        .to_owned()
+/// A configuration with time for a loaded machine.
+fn patient(server: &OwnServer) -> QdrantConfig {
+    let mut config = Fresh::on(&server.url).config.clone();
+    config.read_deadline = Duration::from_secs(20);
+    config
 }
 
 async fn open(config: &QdrantConfig) -> Result<QdrantVectors, StoreError> {
@@ -305,7 +253,7 @@ fn assert_unavailable<T: std::fmt::Debug>(answer: Result<T, StoreError>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_went_away_is_waited_for() {
     let server = OwnServer::start();
-    let config = server.config();
+    let config = patient(&server);
     let store = open(&config).await.unwrap();
     let mut script = Script::default();
     script.decide(1, vec![memory(1, "tea")]);
@@ -354,7 +302,7 @@ async fn a_server_that_went_away_is_waited_for() {
 async fn a_server_killed_while_it_writes_loses_nothing() {
     const OWNERS: u8 = 6;
     let server = OwnServer::start();
-    let config = server.config();
+    let config = patient(&server);
     let store = Arc::new(open(&config).await.unwrap());
     let mut script = Script::default();
     let mut draw = Draw::new(27);
