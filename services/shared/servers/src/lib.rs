@@ -2,3 +2,4 @@
 
 pub mod postgres_keyring;
 pub mod neo4j;
+pub mod qdrant;

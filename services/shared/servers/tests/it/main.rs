@@ -1,3 +1,5 @@
 //! The conformance suites over real servers.
 mod postgres;
 mod neo4j;
+
+mod qdrant;
