@@ -77,17 +77,6 @@ async fn a_server_that_hangs_costs_a_deadline_and_no_more() {
             Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
         }
     };
-    let mut script = Script::default();
-    Draw::new(2).history(&mut script, 3, 30);
-    script.play(&graph).await;
-    let start = Instant::now();
-    let quick = loop {
-        // A server that has just started on a busy machine can need longer.
-        match Neo4jGraph::open(&place.config, FEED).await {
-            Ok(graph) => break graph,
-            Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
-        }
-    };
     let filter = everything(1, 100);
     let before = patiently(&quick, &filter).await;
     script.decide(1, vec![memory(1, "meanwhile")]);
