@@ -147,7 +147,11 @@ impl Client {
     }
 
     fn count<T>(&self, answer: &Result<T, Failure>) {
-        if !matches!(answer, Err(Failure::Deadline(_))) {
+        let is_timeout = matches!(
+            answer,
+            Err(Failure::Deadline(_) | Failure::Server(Error::ConnectionTimedOut))
+        );
+        if !is_timeout {
             self.timeouts.store(0, Ordering::Relaxed);
             return;
         }
@@ -235,8 +239,26 @@ pub(super) fn explain(failure: Failure) -> StoreError {
             damaged("a value has another type than was written")
         }
         Error::ConnectionTimedOut => unavailable("the connection timed out"),
+        Error::StringTooLong | Error::MapTooBig | Error::BytesTooBig | Error::ListTooLong => {
+            unusable("a value is longer than the protocol allows")
+        }
         // The enum may grow: what is left is about the conversation with the server.
-        _ => unavailable("the conversation with the server broke off"),
+        Error::ConnectionError
+        | Error::IncompleteBoltExchange
+        | Error::InvalidInteger(_, _)
+        | Error::IntegerOverflow(_, _)
+        | Error::UnexpectedMessage(_)
+        | Error::Ignored(_)
+        | Error::UnknownType(_)
+        | Error::UnknownMessage(_)
+        | Error::NoMoreRows
+        | Error::NotSingleResult
+        | Error::InvalidTypeMarker(_)
+        | Error::RoutingTableError(_)
+        | Error::RequestIgnoredError
+        | Error::RoutingTableRefreshFailed(_)
+        | Error::ServerUnavailableError(_)
+        | _ => unavailable("the conversation with the server broke off"),
     }
 }
 

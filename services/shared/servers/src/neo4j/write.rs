@@ -4,7 +4,6 @@
 //! the first one ended, and is refused; and nobody else changes the owners of the partition meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use anamnesis_domain::ids::{MemoryId, OwnerKey};
 use anamnesis_domain::memory::Entity;
@@ -171,16 +170,25 @@ impl Write<'_> {
         let stored: i64 = self.number(lock, "next").await?;
         feed.check(Store::Graph, stored as u64, batch)?;
         self.owners(batch.changes).await?;
-        let mut run: Vec<Arc<MemoryVersion>> = Vec::new();
-        for change in batch.changes {
-            match change {
-                Change::Version { version, vector: _ } => run.push(version.clone()),
-                Change::Rewrite(rows) => {
-                    self.versions(&std::mem::take(&mut run)).await?;
-                    self.rewrite(rows).await?;
-                }
-                Change::Decision(_) | Change::Owner(_) => (),
+        // What an owner's last rewrite does not list is not written in the first place, so that erased
+        // words of a rebuild never reach the server.
+        let mut rewrites: BTreeMap<OwnerKey, (usize, &OwnerRows)> = BTreeMap::new();
+        for (place, change) in batch.changes.iter().enumerate() {
+            if let Change::Rewrite(rows) = change {
+                rewrites.insert(rows.owner, (place, rows));
             }
+        }
+        let mut run = Vec::new();
+        for (place, change) in batch.changes.iter().enumerate() {
+            if let Change::Version { version, vector: _ } = change {
+                let rewrite = rewrites.get(&version.owner);
+                if rewrite.is_none_or(|(rewritten, _)| *rewritten < place) {
+                    run.push(&**version);
+                }
+            }
+        }
+        for (_, rows) in rewrites.into_values() {
+            self.rewrite(rows).await?;
         }
         self.versions(&run).await?;
         let moved = query(MOVE)
@@ -271,11 +279,11 @@ impl Write<'_> {
 
     /// Adds versions that follow each other, but none that was recorded before its owner's last
     /// rewrite: a stale write must not bring back what was erased.
-    async fn versions(&mut self, run: &[Arc<MemoryVersion>]) -> Result<(), Failure> {
+    async fn versions(&mut self, run: &[&MemoryVersion]) -> Result<(), Failure> {
         let mut fresh = Vec::new();
         for version in run {
             if to_column(version.recorded_from) > self.head(version.owner)?.floor {
-                fresh.push(&**version);
+                fresh.push(*version);
             }
         }
         if fresh.is_empty() {

@@ -12,7 +12,7 @@ mod writers;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anamnesis_domain::ids::LogId;
 use anamnesis_domain::memory::EntityKind;
@@ -56,6 +56,9 @@ impl Place {
     fn at(uri: &str) -> Self {
         let mut config = Neo4jConfig::new(uri);
         config.generation = generation();
+        // What is tested here is answers; a busy machine may take its time.
+        config.deadline = Duration::from_secs(60);
+        config.write_deadline = Duration::from_secs(60);
         Self { config, dir: None }
     }
 
