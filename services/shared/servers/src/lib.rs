@@ -1,1 +1,3 @@
 //! The ports over servers: Kafka, Qdrant, Neo4j, PostgreSQL.
+
+pub mod kafka;

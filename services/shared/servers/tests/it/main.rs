@@ -1,1 +1,3 @@
 //! The conformance suites over real servers.
+
+mod kafka;
