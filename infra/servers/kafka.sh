@@ -81,6 +81,13 @@ free_port() {
     done
 }
 
+# gone PID: whether nothing of the process is left. Its name goes before its files and ports do, and its
+# first thread before the others.
+gone() {
+    local tasks=(/proc/"$1"/task/*)
+    [ ! -d "/proc/$1" ] || { [ "${#tasks[@]}" -le 1 ] && grep -qs '^State:[[:space:]]*Z' "/proc/$1/status"; }
+}
+
 # The pid of the broker of this DIR, if it runs.
 running() {
     local pid
@@ -167,7 +174,7 @@ start() {
     deadline=$((SECONDS + ready_max))
     until grep -q "Kafka Server started" "$dir/broker.log" &&
         (exec 3<>"/dev/tcp/${address%:*}/${address#*:}") 2>/dev/null; do
-        running >/dev/null || fail "the broker stopped: see $dir/broker.log"
+        running >/dev/null || fail "the broker stopped: $(grep -m 1 -E 'ERROR|FATAL|Exception' "$dir/broker.log") (see $dir/broker.log)"
         [ "$SECONDS" -lt "$deadline" ] || fail "not ready after $ready_max s: see $dir/broker.log"
         sleep 0.1
     done
@@ -177,10 +184,11 @@ start() {
 # end SIGNAL SECONDS: sends it and waits until the broker is gone.
 end() {
     local pid deadline=$((SECONDS + $2))
-    while pid=$(running); do
-        kill "-$1" "$pid" 2>/dev/null || true
+    pid=$(running) || return 0
+    kill "-$1" "$pid" 2>/dev/null || true
+    until gone "$pid"; do
         [ "$SECONDS" -lt "$deadline" ] || return 1
-        sleep 0.1
+        sleep 0.05
     done
 }
 

@@ -28,6 +28,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 use serde::Deserialize;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::client::{Context, is_forbidden};
 use super::config::{KafkaConfig, millis, period};
@@ -35,6 +36,8 @@ use super::writer::drop_apart;
 
 /// The group is polled this often at least; a revocation is noticed as late.
 const POLL_EVERY: Duration = Duration::from_millis(100);
+
+const HEARTBEAT_MAX: Duration = Duration::from_millis(300);
 
 /// How a process takes part in a service's group.
 #[derive(Clone, Debug, Deserialize)]
@@ -77,6 +80,19 @@ pub struct Owned {
     pub partitions: BTreeMap<u32, u64>,
     /// The membership has ended, and why.
     pub failed: Option<LogError>,
+}
+
+/// Why partitions are not driven any more.
+#[derive(Debug, thiserror::Error)]
+pub enum DriveError<E> {
+    #[error(transparent)]
+    Membership(LogError),
+    #[error("partition {partition} has ended")]
+    Partition {
+        partition: u32,
+        #[source]
+        error: E,
+    },
 }
 
 /// Takes part in a group until it is dropped or left.
@@ -185,6 +201,59 @@ impl Membership {
             generation: holding.generation,
             revoked: holding.revoked.subscribe(),
         })
+    }
+
+    /// Runs `start` for every partition for as long as this process owns it. What it starts ends soon
+    /// after its lease is revoked; when it fails, or when `shutdown` is ready, everything is given back
+    /// and the group is left.
+    ///
+    /// # Errors
+    /// Why the membership or the first partition ended.
+    pub async fn drive<E, Work>(
+        self,
+        start: impl Fn(Arc<Lease>) -> Work,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), DriveError<E>>
+    where
+        E: Send + 'static,
+        Work: Future<Output = Result<(), E>> + Send + 'static,
+    {
+        let mut tasks: JoinSet<(u32, Result<(), E>)> = JoinSet::new();
+        let mut owned = self.owned();
+        let mut shutdown = std::pin::pin!(shutdown);
+        let mut result = Ok(());
+        loop {
+            let now = owned.borrow_and_update().clone();
+            if let Some(error) = now.failed {
+                result = Err(DriveError::Membership(error));
+                break;
+            }
+            for lease in now.partitions.keys().filter_map(|p| self.claim(*p)) {
+                let (partition, work) = (lease.partition, start(Arc::new(lease)));
+                tasks.spawn(async move { (partition, work.await) });
+            }
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                changed = owned.changed() => if changed.is_err() { break },
+                Some(ended) = tasks.join_next() => match ended {
+                    Ok((_, Ok(()))) => (),
+                    Ok((partition, Err(error))) => {
+                        result = Err(DriveError::Partition { partition, error });
+                        break;
+                    }
+                    Err(error) => {
+                        let reason = error.to_string();
+                        result = Err(DriveError::Membership(LogError::Unavailable { reason }));
+                        break;
+                    }
+                },
+            }
+        }
+        // The leases are revoked first, so that what runs can end; it is not cut off before.
+        self.leave().await;
+        while tasks.join_next().await.is_some() {}
+        result
     }
 
     /// How many partitions went before their holder had stopped.
@@ -481,7 +550,11 @@ fn settings(
     settings
         .set("group.id", format!("{}{service}", config.topic_prefix))
         .set("session.timeout.ms", millis(group.session_timeout))
-        .set("heartbeat.interval.ms", millis(group.session_timeout / 5))
+        // A member hears of a rebalance with its next heartbeat, and a partition has no holder meanwhile.
+        .set(
+            "heartbeat.interval.ms",
+            millis(HEARTBEAT_MAX.min(group.session_timeout / 5)),
+        )
         // A member that comes takes only what it gets; the others go on with the rest.
         .set("partition.assignment.strategy", "cooperative-sticky")
         .set("enable.auto.commit", "false")

@@ -134,9 +134,10 @@ impl KafkaConfig {
 
     /// Why librdkafka refuses the configuration, without any secret.
     pub(super) fn refused(&self, error: &KafkaError) -> LogError {
-        let what = match error {
-            KafkaError::ClientConfig(_, description, name, _) => format!("{name}: {description}"),
-            other => other.to_string(),
+        let what = if let KafkaError::ClientConfig(_, description, name, _) = error {
+            format!("{name}: {description}")
+        } else {
+            error.to_string()
         };
         LogError::Unusable {
             what: format!("the Kafka client cannot be made: {}", self.masked(what)),

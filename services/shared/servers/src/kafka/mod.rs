@@ -1,15 +1,15 @@
 //! How is the log kept in Apache Kafka? Topics that `infra/kafka/topics.toml` describes, one idempotent
 //! producer, and readers that stand exactly where they were told to.
 //!
-//! - [`config`]: what an operator can set
-//! - [`topics`]: what each topic must be; [`survey`]: what it is; [`create`]: making it so
-//! - [`place`]: one partition, and what is known of it
-//! - [`client`]: questions to the broker
-//! - [`writer`]: appending
-//! - [`reader`], [`cursor`]: reading
-//! - [`append_time`]: the time of a record, which never decreases; [`retention`]: dropping old records
-//! - [`record`]: what becomes of records that other producers wrote
-//! - [`assignment`]: which partitions this process handles
+//! - [`config`] is what an operator can set
+//! - [`topics`] says what each topic must be, [`survey`] what it is, and [`create`] makes it so
+//! - [`place`] is one partition, and what is known of it
+//! - [`client`] asks the broker questions
+//! - [`writer`] appends
+//! - [`reader`] and [`cursor`] read
+//! - [`append_time`] gives the time of a record, which never decreases; [`retention`] drops old records
+//! - [`record`] says what becomes of records that other producers wrote
+//! - [`assignment`] says which partitions this process handles
 //!
 //! No transactions (rule 5): delivery is at least once, and nobody's position is kept here (rule 7).
 
@@ -47,7 +47,7 @@ use survey::{Survey, expected_first, identity_in};
 use topics::refusal;
 use writer::Writer;
 
-pub use assignment::{GroupConfig, Lease, Membership, Owned};
+pub use assignment::{DriveError, GroupConfig, Lease, Membership, Owned};
 pub use config::KafkaConfig;
 pub use create::{check_topics, create_topics};
 pub use record::Foreign;
@@ -434,7 +434,7 @@ impl EventLog for KafkaLog {
             }
         }
         self.verify_at_times(index).await?;
-        match self.readers.pick(index, offsets).await {
+        match self.readers.pick_all(index, offsets).await {
             Ok(timed) => Ok(self.records(index, timed)),
             Err((offset, failure)) => Err(self.explain(index, offset, failure).await),
         }

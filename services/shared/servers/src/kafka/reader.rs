@@ -30,7 +30,10 @@ use super::writer::drop_apart;
 /// Readers that stand in one partition at different places: the stages of a process, and one that
 /// replays. More of them take turns.
 const STREAMS: usize = 4;
-const PICKS: usize = 2;
+const PICKS: usize = 4;
+
+/// From so many records on, they are picked by several clients at once.
+const PICK_TOGETHER: usize = 16;
 
 /// A record that lies at most so far behind the last one is reached by reading on.
 const SCAN_MAX: u64 = 64;
@@ -357,6 +360,21 @@ impl Readers {
     /// How many clients were made anew because they stalled.
     pub(super) fn rebuilt(&self) -> u64 {
         self.streams.clients.rebuilt.load(Ordering::Relaxed)
+    }
+
+    /// As [`Readers::pick`], in several parts at once when there are many.
+    pub(super) async fn pick_all(
+        &self,
+        index: usize,
+        offsets: &[u64],
+    ) -> Result<Vec<Timed>, (u64, Failure)> {
+        if offsets.len() < PICK_TOGETHER {
+            return self.pick(index, offsets).await;
+        }
+        let parts = offsets.chunks(offsets.len().div_ceil(PICKS));
+        let picked = parts.map(|part| self.pick(index, part));
+        let picked = futures::future::try_join_all(picked).await?;
+        Ok(picked.into_iter().flatten().collect())
     }
 
     /// The records at these ascending offsets, each of which is known to be there.

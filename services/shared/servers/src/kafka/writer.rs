@@ -101,6 +101,8 @@ impl ProducerContext for Reports {
     fn delivery(&self, result: &DeliveryResult<'_>, sent: Self::DeliveryOpaque) {
         let (batch, index) = *sent;
         let report = match result {
+            // Acknowledged as a repeat of something so old that the broker does not know its place.
+            Ok(message) if message.offset() < 0 => Err(Code::DuplicateSequenceNumber),
             Ok(message) => {
                 let offset = message.offset().unsigned_abs();
                 let own = message.timestamp().to_millis().unwrap_or(0);
@@ -326,6 +328,44 @@ pub(super) fn appended(place: &Place, written: Vec<(u64, Timestamp)>) -> Vec<App
 mod tests {
     use super::*;
     use anamnesis_domain::input::Topic;
+
+    /// A broker that finds a hole in the sequence makes an idempotent producer refuse everything.
+    #[tokio::test]
+    async fn a_producer_that_failed_for_good_is_made_anew() {
+        let cluster = rdkafka::mocking::MockCluster::new(1).unwrap();
+        cluster.create_topic("t.memories", 3, 1).unwrap();
+        let mut config = KafkaConfig::new(cluster.bootstrap_servers());
+        config.append_timeout = Duration::from_secs(5);
+        let writer = Writer::new(&config).unwrap();
+        let place = Arc::new(Place::new(Topic::Memories, 2, "t.memories".to_owned()));
+        let now = Timestamp::from_millis(1);
+        let record = NewRecord {
+            key: anamnesis_domain::ids::OwnerKey::from_bytes([1; 16]),
+            payload: "x".into(),
+        };
+        let append = async || {
+            writer
+                .append(&place, now, std::slice::from_ref(&record))
+                .await
+        };
+        assert_eq!(append().await.unwrap()[0].0, 0);
+        cluster.request_errors(
+            rdkafka::types::RDKafkaApiKey::Produce,
+            &[rdkafka::types::RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER],
+        );
+        let failed = append().await.unwrap_err();
+        assert!(matches!(failed, LogError::Unknown { .. }), "{failed}");
+        assert!(
+            writer
+                .producer
+                .lock()
+                .unwrap()
+                .client()
+                .fatal_error()
+                .is_some()
+        );
+        assert_eq!(append().await.unwrap()[0].0, 1);
+    }
 
     fn judged(end: u64, reports: &[Result<u64, Code>]) -> Result<usize, LogError> {
         let place = Place::new(Topic::Memories, 2, "t.memories".to_owned());

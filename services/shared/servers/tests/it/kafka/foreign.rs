@@ -1,9 +1,13 @@
 //! What other people's producers do to the topics.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anamnesis_domain::input::Topic;
+use anamnesis_domain::time::Timestamp;
+use anamnesis_pipeline::clock::{Clock, ManualClock, SystemClock};
 use anamnesis_pipeline::log::{EventLog, LogError, NewRecord, PAYLOAD_BYTES_MAX};
+use anamnesis_servers::kafka::KafkaLog;
 use bytes::Bytes;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
@@ -153,6 +157,36 @@ async fn a_hole_in_an_owners_topic_stops_with_its_place() {
     );
 }
 
+#[tokio::test]
+async fn the_brokers_clock_counts_and_not_the_senders() {
+    let prefix = prefix();
+    prefix.create().await;
+    let sender = Arc::new(ManualClock::new(Timestamp::from_millis(1_000)));
+    let log = KafkaLog::connect(&prefix.config, &prefix.topics(), sender)
+        .await
+        .unwrap();
+    let before = SystemClock.now();
+    let mut given = Vec::new();
+    for n in 0..3 {
+        let texts = [format!("{n}"), format!("{n} too")];
+        given.extend(
+            log.append(Topic::Memories, 0, records(&texts))
+                .await
+                .unwrap(),
+        );
+    }
+    let after = SystemClock.now();
+    let read = read_all(&log, Topic::Memories, 0, 1).await;
+    for (given, read) in given.iter().zip(&read) {
+        assert_eq!(
+            (given.position, given.appended_at),
+            (read.position, read.appended_at)
+        );
+        assert!((before..=after).contains(&read.appended_at));
+    }
+    assert_eq!(given.len(), read.len());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_writer_in_the_same_partition_is_told_or_does_no_harm() {
     let prefix = prefix();
@@ -222,7 +256,7 @@ async fn what_another_process_dropped_is_out_of_range() {
     let topic = Topic::Accesses;
     let texts: Vec<String> = (0..4).map(|n| n.to_string()).collect();
     log.append(topic, 0, records(&texts)).await.unwrap();
-    let before = anamnesis_domain::time::Timestamp::from_millis(i64::MAX / 2);
+    let before = Timestamp::from_millis(i64::MAX / 2);
     assert_eq!(other.retain(topic, 0, before).await.unwrap(), 5);
     let out = |answer: &LogError| {
         matches!(

@@ -2,6 +2,7 @@
 
 mod assignment;
 mod broker;
+mod driving;
 mod faults;
 mod foreign;
 mod speed;
