@@ -125,6 +125,8 @@ struct State {
     pulse: Instant,
     is_leaving: bool,
     given_up: u64,
+    /// Which of the clients that this membership had is the one that counts.
+    client: u64,
 }
 
 struct Holding {
@@ -159,6 +161,7 @@ impl Membership {
                 pulse: Instant::now(),
                 is_leaving: false,
                 given_up: 0,
+                client: 0,
             }),
             stopped: Condvar::new(),
             session: group.session_timeout,
@@ -250,9 +253,9 @@ impl Membership {
                 },
             }
         }
-        // The leases are revoked first, so that what runs can end; it is not cut off before.
+        // The leases are revoked, and what runs has the drain timeout to end by itself.
         self.leave().await;
-        while tasks.join_next().await.is_some() {}
+        tasks.shutdown().await;
         result
     }
 
@@ -407,6 +410,7 @@ impl Shared {
 struct Group {
     context: Context,
     shared: Arc<Shared>,
+    client: u64,
 }
 
 impl ClientContext for Group {
@@ -431,7 +435,15 @@ impl ConsumerContext for Group {
             .iter()
             .filter_map(|element| u32::try_from(element.partition()).ok())
             .collect();
-        let done = if what == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
+        let is_assignment = what == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+        if self.client != self.shared.state().client {
+            // Of a client that was replaced and ends: what it had was given up before.
+            if !is_assignment && let Err(error) = consumer.incremental_unassign(partitions) {
+                tracing::debug!(%error, "while a replaced client ends");
+            }
+            return;
+        }
+        let done = if is_assignment {
             self.assign(consumer, partitions, &numbers)
         } else {
             self.shared.lose(&numbers, consumer.assignment_lost());
@@ -469,9 +481,15 @@ struct Member {
 
 impl Member {
     fn make(&self) -> Result<BaseConsumer<Group>, KafkaError> {
+        let client = {
+            let mut state = self.shared.state();
+            state.client += 1;
+            state.client
+        };
         let consumer: BaseConsumer<Group> = self.settings.create_with_context(Group {
             context: Context::default(),
             shared: self.shared.clone(),
+            client,
         })?;
         consumer.subscribe(&[&self.topic])?;
         Ok(consumer)
@@ -498,17 +516,22 @@ impl Member {
                 self.shared.lose_all();
                 match self.make() {
                     Ok(made) => drop_apart(std::mem::replace(&mut consumer, made)),
-                    Err(error) => return self.shared.fail(lasting(&error)),
+                    Err(error) => return self.end(consumer, &error),
                 }
                 self.shared.state().pulse = Instant::now();
             }
             match consumer.poll(POLL_EVERY) {
                 // Paused: what comes all the same was fetched before.
                 None | Some(Ok(_)) => (),
-                Some(Err(error)) if is_lasting(&error) => return self.shared.fail(lasting(&error)),
+                Some(Err(error)) if is_lasting(&error) => return self.end(consumer, &error),
                 Some(Err(error)) => tracing::debug!(%error, "an event of the group"),
             }
         }
+    }
+
+    fn end(&self, consumer: BaseConsumer<Group>, error: &KafkaError) {
+        self.shared.fail(lasting(error));
+        drop_apart(consumer);
     }
 
     fn leave(&self, consumer: BaseConsumer<Group>) {

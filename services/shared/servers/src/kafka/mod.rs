@@ -145,8 +145,9 @@ impl KafkaLog {
     /// Asks the broker. An end below what was there is not believed.
     async fn bounds(&self, index: usize) -> Result<Bounds, LogError> {
         let place = &self.places[index];
-        let bounds = self.asker.bounds(&place.name, place.partition).await?;
+        // Before it is asked: what is appended meanwhile is no contradiction.
         let known = place.known_end();
+        let bounds = self.asker.bounds(&place.name, place.partition).await?;
         if bounds.end < known {
             place.doubt();
             self.verify(index, bounds).await?;

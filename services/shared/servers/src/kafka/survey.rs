@@ -22,12 +22,19 @@ use super::config::KafkaConfig;
 use super::place::is_kept_for_ever;
 use super::record::Foreign;
 use super::topics::{Difference, Topics, What};
+use super::writer::drop_apart;
 
 /// A partition as it was found.
 pub(super) struct Held {
     pub(super) topic: Topic,
     pub(super) partition: u32,
     pub(super) bounds: Bounds,
+}
+
+impl Held {
+    fn has_first(&self) -> bool {
+        self.bounds.start == 0 && self.bounds.end > 0
+    }
 }
 
 pub(super) struct Survey {
@@ -55,6 +62,7 @@ impl Survey {
             .compare_settings(config, topics, &found, asker, admin)
             .await?;
         let firsts = first_records(config, &survey.held).await?;
+        survey.look_again(config, asker, &firsts).await?;
         survey.compare_identities(config, &firsts);
         let partitions = match (survey.identity, config.partitions) {
             (Some(identity), _) => identity.partitions,
@@ -67,6 +75,39 @@ impl Survey {
     fn differs(&mut self, config: &KafkaConfig, topic: Topic, what: What) {
         let name = config.topic_name(topic);
         self.differences.push(Difference { name, topic, what });
+    }
+
+    /// A partition that gave no first record although it has some: a topic that was just made anew has
+    /// the bounds of the old one for a moment.
+    async fn look_again(
+        &mut self,
+        config: &KafkaConfig,
+        asker: &Asker,
+        firsts: &[Option<Foreign>],
+    ) -> Result<(), LogError> {
+        let silent: Vec<usize> = (0..firsts.len())
+            .filter(|index| firsts[*index].is_none() && self.held[*index].has_first())
+            .collect();
+        if silent.is_empty() {
+            return Ok(());
+        }
+        let named = |held: &Held| (config.topic_name(held.topic), held.partition);
+        let asked = silent
+            .iter()
+            .map(|index| named(&self.held[*index]))
+            .collect();
+        let bounds = asker.all_bounds(asked).await?;
+        for (index, bounds) in silent.into_iter().zip(bounds) {
+            let held = &mut self.held[index];
+            held.bounds = bounds;
+            if held.has_first() {
+                let (name, partition) = named(held);
+                return Err(LogError::Unavailable {
+                    reason: format!("{name}-{partition} did not send its first record in time"),
+                });
+            }
+        }
+        Ok(())
     }
 
     async fn compare_settings(
@@ -241,7 +282,10 @@ async fn describe(
     Ok(resources)
 }
 
-/// The record at offset 0 of each partition that has one.
+/// First records are sent within milliseconds; a broker that is slower is asked again by the caller.
+const FIRSTS_MAX: Duration = Duration::from_secs(10);
+
+/// The record at offset 0 of each partition that has one and sends it in time.
 async fn first_records(
     config: &KafkaConfig,
     held: &[Held],
@@ -261,7 +305,7 @@ async fn first_records(
     let wanted: Vec<(usize, Topic, String, u32)> = held
         .iter()
         .enumerate()
-        .filter(|(_, held)| held.bounds.start == 0 && held.bounds.end > 0)
+        .filter(|(_, held)| held.has_first())
         .map(|(index, held)| {
             (
                 index,
@@ -272,10 +316,10 @@ async fn first_records(
         })
         .collect();
     let mut firsts = vec![None; held.len()];
-    let timeout = config.connect_timeout;
+    let timeout = config.connect_timeout.min(FIRSTS_MAX);
     let read = tokio::task::spawn_blocking(move || {
         let read = read_firsts(&consumer, &wanted, timeout);
-        drop(consumer);
+        drop_apart(consumer);
         read
     });
     let read = read.await.map_err(|error| LogError::Unavailable {
@@ -313,10 +357,15 @@ fn read_firsts(
     let deadline = Instant::now() + timeout;
     while !missing.is_empty() {
         if Instant::now() > deadline {
-            return Err(KafkaError::NoMessageReceived);
+            break;
         }
         let message = match consumer.poll(Duration::from_millis(100)) {
-            Some(message) => message?,
+            Some(Ok(message)) => message,
+            // Whose record does not come is looked at again afterwards.
+            Some(Err(error)) => {
+                tracing::debug!(%error, "while the identity records are read");
+                continue;
+            }
             None => continue,
         };
         let place = (message.topic().to_owned(), message.partition());

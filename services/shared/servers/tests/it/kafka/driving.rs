@@ -111,9 +111,11 @@ impl Process {
                     Consumer::new(log.clone(), stage, lease.partition(), Arc::new(SystemClock));
                 async move {
                     let token = CancellationToken::new();
-                    let running = tokio::spawn(consumer.run(token.clone()));
-                    lease.revoked().await;
-                    token.cancel();
+                    let mut running = tokio::spawn(consumer.run(token.clone()));
+                    tokio::select! {
+                        ended = &mut running => return ended.unwrap(),
+                        () = lease.revoked() => token.cancel(),
+                    }
                     running.await.unwrap()
                 }
             };
@@ -124,7 +126,8 @@ impl Process {
 
     async fn stop(self) {
         self.shutdown.cancel();
-        self.task.await.unwrap().unwrap();
+        let ended = self.task.await.unwrap();
+        assert!(ended.is_ok(), "{ended:?}");
     }
 }
 

@@ -20,13 +20,16 @@ fn prefix() -> Prefix {
 
 const OWNER: &[u8] = &[7; 16];
 
+/// Key and payload as written; whose the record is said to be and what the decoder gets.
+type Case<'a> = (Option<&'a [u8]>, Option<&'a [u8]>, (u8, &'a [u8]));
+
 #[tokio::test]
 async fn records_that_no_writer_of_ours_makes_reach_the_decoder_as_nothing() {
     let prefix = prefix();
     let log = prefix.log().await;
     let topic = Topic::Conversation;
     let long = vec![1; PAYLOAD_BYTES_MAX + 1];
-    let written: [(Option<&[u8]>, Option<&[u8]>, (u8, &[u8])); 7] = [
+    let written: [Case<'_>; 7] = [
         (Some(OWNER), None, (7, b"")),
         (Some(OWNER), Some(&[]), (7, b"")),
         (None, Some(b"lawful?"), (0, b"")),
@@ -296,4 +299,37 @@ async fn long_payloads_come_back() {
         assert!(record.payload.iter().all(|found| *found == byte));
     }
     assert_eq!(read.len(), 6);
+}
+
+/// An answer about the end that is older than what was appended meanwhile is no contradiction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn appends_and_questions_at_once_do_not_contradict_each_other() {
+    let prefix = prefix();
+    let log = prefix.log().await;
+    let appends = async {
+        for n in 0..300 {
+            log.append(Topic::Commands, 0, records(&[n.to_string()]))
+                .await
+                .unwrap();
+        }
+    };
+    let questions = async {
+        let mut last = 0;
+        while last < 301 {
+            let end = log.end(Topic::Commands, 0).await.unwrap();
+            assert!(end >= last);
+            last = end;
+        }
+    };
+    let reads = async {
+        let mut from = 0;
+        while from < 301 {
+            let read = log
+                .read(Topic::Commands, 0, from, 500, 1 << 20)
+                .await
+                .unwrap();
+            from += read.len() as u64;
+        }
+    };
+    futures::join!(appends, questions, reads);
 }

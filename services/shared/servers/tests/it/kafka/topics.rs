@@ -138,6 +138,8 @@ async fn another_number_of_partitions_is_named() {
         .create_partitions([&more], &AdminOptions::new())
         .await
         .unwrap();
+    // The broker takes a moment to tell of it.
+    while differences(&prefix).await.is_empty() {}
     check_named(&prefix, &format!("topic {name} has 3 partitions, not 2")).await;
     // Of the log as a whole: only whoever creates or checks is told, a start takes the log's own.
     let other = Prefix::new(&shared_brokers(), 2);
