@@ -3,3 +3,4 @@
 pub mod postgres_keyring;
 pub mod neo4j;
 pub mod qdrant;
+pub mod kafka;

@@ -3,3 +3,4 @@ mod postgres;
 mod neo4j;
 
 mod qdrant;
+mod kafka;

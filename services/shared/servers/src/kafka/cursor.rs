@@ -1,0 +1,292 @@
+//! Where does one reader stand in one partition? A cursor has a partition of a shared client to itself,
+//! with a queue of its own, and knows the offset that comes next. It is moved by being assigned anew, so
+//! that nothing of the old place can come from the new queue unnoticed: what lies below is dropped, what
+//! lies ahead is told.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anamnesis_domain::time::Timestamp;
+use rdkafka::consumer::base_consumer::PartitionQueue;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::message::Message;
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use tokio::sync::Semaphore;
+
+use super::append_time::Run;
+use super::client::{Context, number};
+use super::place::Place;
+use super::record::Foreign;
+
+/// The cursors of one partition in the clients of one kind. A client can stand at one place of a
+/// partition, so there are as many cursors as clients.
+pub(super) struct Cursors {
+    pub(super) permits: Semaphore,
+    slots: Arc<Mutex<Slots>>,
+}
+
+struct Slots {
+    idle: Vec<Cursor>,
+    is_used: Vec<bool>,
+}
+
+/// A client of which this partition is taken; given back on drop.
+struct Hold {
+    slots: Arc<Mutex<Slots>>,
+    lane: usize,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.is_used[self.lane] = false;
+    }
+}
+
+/// What is to be done to stand at a place.
+pub(super) enum Way {
+    There(Cursor),
+    Move(Cursor),
+    Make(Reserved),
+}
+
+/// A client for a cursor that is to be made.
+pub(super) struct Reserved(Hold);
+
+impl Reserved {
+    pub(super) fn lane(&self) -> usize {
+        self.0.lane
+    }
+}
+
+impl Cursors {
+    pub(super) fn new(lanes: usize) -> Self {
+        Self {
+            permits: Semaphore::new(lanes),
+            slots: Arc::new(Mutex::new(Slots {
+                idle: Vec::new(),
+                is_used: vec![false; lanes],
+            })),
+        }
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut Slots) -> T) -> T {
+        look(&mut self.slots.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The cursor that stands there, or a client that has none of this partition, or else the cursor
+    /// that was used longest ago. Whoever holds a permit gets one of them.
+    pub(super) fn find(&self, from: u64) -> Option<Way> {
+        self.with(|slots| {
+            if let Some(index) = slots.idle.iter().position(|cursor| cursor.next == from) {
+                return Some(Way::There(slots.idle.swap_remove(index)));
+            }
+            if let Some(lane) = slots.is_used.iter().position(|is_used| !is_used) {
+                slots.is_used[lane] = true;
+                return Some(Way::Make(Reserved(Hold {
+                    slots: self.slots.clone(),
+                    lane,
+                })));
+            }
+            let longest = (0..slots.idle.len()).min_by_key(|index| slots.idle[*index].used)?;
+            Some(Way::Move(slots.idle.swap_remove(longest)))
+        })
+    }
+
+    pub(super) fn put(&self, mut cursor: Cursor) {
+        cursor.used = Instant::now();
+        self.with(|slots| slots.idle.push(cursor));
+    }
+
+    /// Whether some cursor waits at this place already, or is being used and may.
+    pub(super) fn is_waiting_at(&self, end: u64) -> bool {
+        self.with(|slots| {
+            let in_use = slots.is_used.iter().filter(|is_used| **is_used).count();
+            if in_use > slots.idle.len() {
+                return true;
+            }
+            let found = slots.idle.iter_mut().find(|cursor| cursor.next == end);
+            found.map(|cursor| cursor.used = Instant::now()).is_some()
+        })
+    }
+
+    /// Looks into the queues of cursors that nobody uses. Tells the place how far records were seen;
+    /// true when a queue says that something is wrong, which the next read will find.
+    pub(super) fn peek(&self, place: &Place) -> bool {
+        self.with(|slots| {
+            let mut is_wrong = false;
+            for cursor in &mut slots.idle {
+                match cursor.take(place) {
+                    Taken::Record(record) => {
+                        place.reaches(record.offset + 1);
+                        cursor.held = Some(record);
+                    }
+                    Taken::Ahead(offset) => place.reaches(offset + 1),
+                    Taken::Failed(error) => {
+                        cursor.failed = Some(error);
+                        is_wrong = true;
+                    }
+                    Taken::Nothing | Taken::End => (),
+                }
+            }
+            is_wrong
+        })
+    }
+
+    /// Gives up cursors that nobody used for this long.
+    pub(super) fn sweep(&self, unused: Duration) {
+        let old: Vec<Cursor> = self.with(|slots| {
+            let (old, kept) = std::mem::take(&mut slots.idle)
+                .into_iter()
+                .partition(|cursor| cursor.used.elapsed() > unused);
+            slots.idle = kept;
+            old
+        });
+        // Dropped here, without the lock that each of them takes.
+        drop(old);
+    }
+}
+
+pub(super) struct Cursor {
+    consumer: Arc<BaseConsumer<Context>>,
+    queue: PartitionQueue<Context>,
+    /// This one partition, for assigning it.
+    name: String,
+    partition: u32,
+    pub(super) next: u64,
+    /// Append time of the record before `next`, where it is known.
+    pub(super) before: Option<Timestamp>,
+    pub(super) run: Run,
+    held: Option<Foreign>,
+    failed: Option<KafkaError>,
+    used: Instant,
+    hold: Hold,
+}
+
+pub(super) enum Taken {
+    /// The record at `next`.
+    Record(Foreign),
+    /// The queue is empty.
+    Nothing,
+    /// The broker had nothing more at the time.
+    End,
+    /// There is a record at this later offset; it is kept.
+    Ahead(u64),
+    Failed(KafkaError),
+}
+
+impl Cursor {
+    /// Blocks for as long as a client needs to take an assignment.
+    pub(super) fn make(
+        consumer: Arc<BaseConsumer<Context>>,
+        reserved: Reserved,
+        place: &Arc<Place>,
+        from: u64,
+        timeout: Duration,
+    ) -> Result<Self, KafkaError> {
+        // A client that does not know the topic yet forgets a partition that is assigned anew, and its
+        // queue with it.
+        consumer.fetch_metadata(Some(&place.name), timeout)?;
+        // Before the assignment, so that no message of it comes by the client's own queue.
+        let mut queue = consumer
+            .split_partition_queue(&place.name, number(place.partition))
+            .ok_or(KafkaError::Subscription(place.name.clone()))?;
+        let arrivals = place.arrivals.clone();
+        queue.set_nonempty_callback(move || arrivals.send_modify(|count| *count += 1));
+        let cursor = Self {
+            consumer,
+            queue,
+            name: place.name.clone(),
+            partition: place.partition,
+            next: from,
+            before: None,
+            run: Run::starting_at(from),
+            held: None,
+            failed: None,
+            used: Instant::now(),
+            hold: reserved.0,
+        };
+        cursor
+            .consumer
+            .incremental_assign(&cursor.assignment(from)?)?;
+        Ok(cursor)
+    }
+
+    /// Blocks as [`Cursor::make`].
+    pub(super) fn seek(mut self, from: u64) -> Result<Self, KafkaError> {
+        self.held = None;
+        self.failed = None;
+        self.before = None;
+        self.run = Run::starting_at(from);
+        self.next = from;
+        let assignment = self.assignment(from)?;
+        self.consumer.incremental_unassign(&assignment)?;
+        self.consumer.incremental_assign(&assignment)?;
+        Ok(self)
+    }
+
+    fn assignment(&self, from: u64) -> Result<TopicPartitionList, KafkaError> {
+        let offset =
+            i64::try_from(from).map_err(|_| KafkaError::OffsetFetch(Code::OffsetOutOfRange))?;
+        let mut list = TopicPartitionList::with_capacity(1);
+        list.add_partition_offset(&self.name, number(self.partition), Offset::Offset(offset))?;
+        Ok(list)
+    }
+
+    /// Never blocks. Whoever takes the record moves on with [`Cursor::pass`].
+    pub(super) fn take(&mut self, place: &Place) -> Taken {
+        if let Some(error) = self.failed.take() {
+            return Taken::Failed(error);
+        }
+        loop {
+            let record = match self.held.take() {
+                Some(held) => held,
+                None => match self.queue.poll(Duration::ZERO) {
+                    None => return Taken::Nothing,
+                    Some(Err(KafkaError::PartitionEOF(_))) => return Taken::End,
+                    Some(Err(error)) => return Taken::Failed(error),
+                    Some(Ok(message)) if message.offset().unsigned_abs() < self.next => continue,
+                    Some(Ok(message)) => Foreign::read(&message, place.topic),
+                },
+            };
+            if record.offset == self.next {
+                return Taken::Record(record);
+            }
+            if record.offset > self.next {
+                let offset = record.offset;
+                self.held = Some(record);
+                return Taken::Ahead(offset);
+            }
+        }
+    }
+
+    /// Which of the clients it is in.
+    pub(super) fn lane(&self) -> usize {
+        self.hold.lane
+    }
+
+    /// The record at `next` was taken.
+    pub(super) fn pass(&mut self) {
+        self.next += 1;
+    }
+
+    /// Gives back what was taken and not wanted.
+    pub(super) fn hold(&mut self, record: Foreign) {
+        self.held = Some(record);
+    }
+
+    /// What went wrong is for the next read: what came before it is good.
+    pub(super) fn fail_later(&mut self, error: KafkaError) {
+        self.failed = Some(error);
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        // It fails when the assignment never was, and there is nothing to undo then.
+        if let Ok(assignment) = self.assignment(self.next) {
+            let _ = self.consumer.incremental_unassign(&assignment);
+        }
+    }
+}
