@@ -79,6 +79,24 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether the command is about what is there, so that a folder without a log is a mistake.
+    pub fn needs_a_log(&self) -> bool {
+        match self {
+            Self::Export(_)
+            | Self::Audit(_)
+            | Self::Rebuild(_)
+            | Self::Forget(_)
+            | Self::Parked(_)
+            | Self::HealthCheck(_) => true,
+            Self::Demo
+            | Self::Serve(_)
+            | Self::Config(_)
+            | Self::Import(_)
+            | Self::Eval(_)
+            | Self::DecayCurve(_) => false,
+        }
+    }
+
     /// What this command sets over the configuration.
     pub fn flags(&self) -> Flags {
         let folder = |data: &DataArgs| Flags {

@@ -36,6 +36,12 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         print!("{}", config.to_masked_toml().map_err(Failure::wrong_use)?);
         return Ok(Exit::Fine);
     }
+    if cli.command.needs_a_log() && !config.data_dir.join("log.db").exists() {
+        return Err(Failure::wrong_use(format!(
+            "{} holds no log: name the folder of a server or of an import with --data",
+            config.data_dir.display()
+        )));
+    }
     telemetry::init(&config.telemetry, config.profile).map_err(Failure::wrong_use)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

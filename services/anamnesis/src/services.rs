@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{ConsentDefault, Episodes};
 use crate::node::{Node, NodeError};
-use crate::query_reader::LexiconReader;
+use crate::query_reader::{LexiconReader, RuleReader};
 
 /// Tries of a stage that fails while it is driven to the tail, before the failure is told.
 const DRIVE_FAILURES_MAX: u32 = 20;
@@ -103,6 +103,7 @@ impl Node {
             codec: self.codec.clone(),
             records: self.stores.records.clone(),
             clock: self.clock.clone(),
+            reader: Arc::new(RuleReader),
             settings: IntakeSettings {
                 consent_required: self.config.consent.default == ConsentDefault::Required,
                 ..IntakeSettings::default()

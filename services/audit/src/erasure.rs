@@ -130,7 +130,7 @@ async fn in_partition(
         }
     })
     .await?;
-    for opened in codec.open(&notes).await? {
+    for (opened, record) in codec.open(&notes).await?.into_iter().zip(&notes) {
         let Ok(Opened::Receipt(note)) = opened else {
             continue;
         };
@@ -139,9 +139,10 @@ async fn in_partition(
         }
         let receipt = receipts.entry(note.place).or_default();
         if note.stage == "physical" {
-            receipt.physical_at.get_or_insert(note.at);
+            receipt.physical_at.get_or_insert(record.appended_at);
         } else {
-            receipt.effective_at.get_or_insert(note.at);
+            // The log's time, not the note's: a receipt is appended when the store has done it.
+            receipt.effective_at.get_or_insert(record.appended_at);
             // A repeat after a crash counts what the first one reached.
             keys_destroyed = keys_destroyed.max(note.count);
         }

@@ -12,12 +12,15 @@ use anamnesis_domain::state::OwnerState;
 use anamnesis_domain::time::{Known, Timestamp};
 use anamnesis_domain::transition::{Decision, PartBody, Transition};
 use anamnesis_pipeline::codec::{Codec, Opened, OpenedDecided};
-use anamnesis_pipeline::consumer::StageError;
+use anamnesis_pipeline::consumer::{BATCH_BYTES_MAX, StageError};
 use anamnesis_pipeline::fold::{self, Folded};
-use anamnesis_pipeline::log::{EventLog, partition_of};
+use anamnesis_pipeline::log::{EventLog, LogError, partition_of};
 use serde::Serialize;
 
 use crate::replay::read_partition;
+
+/// Corrupt inputs that are named one by one; a file that was cut would name all of them.
+const BAD_MAX: usize = 1_000;
 
 /// Decides again what was decided; handed in, because audit does not know how decisions are made.
 pub type Redecide = Arc<dyn Fn(&OwnerState, &Input, Timestamp) -> Decision + Send + Sync>;
@@ -39,7 +42,7 @@ pub struct Verified {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Bad {
     pub position: Position,
-    /// `undecodable`, `sequence`, `hash`, `tampered`, `foreign_key`, `no_cause`, `redecided_otherwise`,
+    /// `corrupt` (altered or missing in the log's file), `undecodable`, `sequence`, `hash`, `tampered`, `foreign_key`, `no_cause`, `redecided_otherwise`,
     /// or the name of an invariant.
     pub what: String,
 }
@@ -120,10 +123,41 @@ async fn verify_partition(
         }
     })
     .await?;
+    check_inputs(log, partition, &mut bad).await?;
     total.records += records;
     total.dropped += dropped;
     total.bad.append(&mut bad);
     follow(log, codec, partition, &applied, redecide, total).await
+}
+
+/// Whether what was said and ordered is there, record by record, as it was written. A decision that was
+/// made long ago does not need its input again, so nobody else would notice.
+async fn check_inputs(
+    log: &dyn EventLog,
+    partition: u32,
+    bad: &mut Vec<Bad>,
+) -> Result<(), StageError> {
+    for topic in [Topic::Conversation, Topic::Commands, Topic::Candidates] {
+        let end = log.end(topic, partition).await?;
+        let mut from = log.start(topic, partition).await?;
+        while from < end && bad.len() < BAD_MAX {
+            match log.read(topic, partition, from, 500, BATCH_BYTES_MAX).await {
+                Ok(records) => {
+                    let Some(last) = records.last() else { break };
+                    from = last.position.offset + 1;
+                }
+                Err(LogError::Corrupt { position }) => {
+                    bad.push(Bad {
+                        position,
+                        what: "corrupt".to_owned(),
+                    });
+                    from = position.offset + 1;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Follows the applied decisions: each has its cause, keeps the invariants, and is decided the same

@@ -30,6 +30,19 @@ mod sentence;
 pub mod stage;
 mod subject;
 
+use anamnesis_domain::input::Turn;
+use anamnesis_domain::memory::Claim;
+
 pub use context::{Context, Episodes, Said};
 pub use extract::extract;
 pub use query::{query_entities, query_subject};
+
+/// What a sentence states on its own, without a conversation around it and without its episode.
+pub fn statements(turn: &Turn) -> Vec<Claim> {
+    let alone = Context {
+        episodes: Episodes::Off,
+        ..Context::default()
+    };
+    let set = extract(turn, &alone);
+    set.candidates.into_iter().map(|one| one.claim).collect()
+}

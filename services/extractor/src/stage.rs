@@ -12,7 +12,7 @@ use anamnesis_domain::skeleton::Skeleton;
 use anamnesis_domain::time::Timestamp;
 use anamnesis_pipeline::codec::{Clear, Codec, CodecError, InputMeta, Opened, read_clear};
 use anamnesis_pipeline::consumer::{BATCH_BYTES_MAX, Running, Stage, StageError};
-use anamnesis_pipeline::log::{Log, Record};
+use anamnesis_pipeline::log::{Log, LogError, Record};
 use anamnesis_pipeline::snapshots::{self, Snaps};
 use async_trait::async_trait;
 
@@ -294,7 +294,7 @@ impl Reading {
         let mut from = self.next.saturating_sub(WARM_RECORDS_MAX).max(1);
         while from < self.next {
             let most = (self.next - from) as usize;
-            let records = self
+            let read = self
                 .log
                 .read(
                     Topic::Conversation,
@@ -303,7 +303,18 @@ impl Reading {
                     most,
                     BATCH_BYTES_MAX,
                 )
-                .await?;
+                .await;
+            let records = match read {
+                Ok(records) => records,
+                // It was answered long ago; only words that refer back to it are lost. The audit names
+                // it, and nobody else has to wait.
+                Err(LogError::Corrupt { position }) => {
+                    tracing::error!(%position, "a message that was answered is corrupt in the log");
+                    from = position.offset + 1;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
             let Some(last) = records.last() else { break };
             from = last.position.offset + 1;
             for opened in self.codec.open(&records).await? {

@@ -74,7 +74,7 @@ impl Intake {
         let scope = order.caller.write_scope(order.owner, self.ids())?;
         let source = ask.source.as_deref().unwrap_or(API_SOURCE);
         let envelope = self.envelope(order, scope, source)?;
-        let claim = self.claim(&envelope, ask)?;
+        let claim = self.claim(order.owner, &envelope, ask)?;
         self.check_consent(order.owner, scope, claim.kind).await?;
         let memory_id = self.ids().memory(envelope.event, 0);
         let build = |at: Timestamp| {
@@ -161,7 +161,23 @@ impl Intake {
                 context_tags: old.context_tags.clone(),
                 ..Remember::default()
             };
-            let mut claim = self.claim(&envelope, &remember)?;
+            let is_comparable = remember.attribute.is_some();
+            let mut claim = if ask.attribute.is_none() && ask.value.is_none() {
+                let in_words = Remember {
+                    attribute: None,
+                    value: None,
+                    ..remember.clone()
+                };
+                let read = self.claim(order.owner, &envelope, &in_words)?;
+                // Of another attribute, or not understood: what is known of the old one stays.
+                if read.attribute.is_some() && (read.attribute == old.attribute || !is_comparable) {
+                    read
+                } else {
+                    self.claim(order.owner, &envelope, &remember)?
+                }
+            } else {
+                self.claim(order.owner, &envelope, &remember)?
+            };
             claim.intent = Intent::Correct;
             self.check_consent(order.owner, scope, claim.kind).await?;
             Some(claim)

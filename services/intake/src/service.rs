@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anamnesis_domain::ids::{EventTag, IdKey, OwnerKey};
 use anamnesis_domain::input::{Position, Topic, Turn};
+use anamnesis_domain::memory::Claim;
 use anamnesis_domain::owner::{Owner, OwnerScope};
 use anamnesis_domain::state::OwnerState;
 use anamnesis_domain::text::Text;
@@ -61,7 +62,15 @@ pub struct Intake {
     pub codec: Codec,
     pub records: Arc<dyn Records>,
     pub clock: Arc<dyn Clock>,
+    pub reader: Arc<dyn StatementReader>,
     pub settings: Settings,
+}
+
+/// Reads explicit writes with the vocabulary of extraction, so that "Patient is allergic to latex" is
+/// comparable with what was said in conversation.
+pub trait StatementReader: Send + Sync {
+    /// What the turn states, in comparable form.
+    fn read(&self, turn: &Turn) -> Vec<Claim>;
 }
 
 /// Nothing was accepted, or not all of it: sending the same again is safe.

@@ -22,7 +22,7 @@ use anamnesis_pipeline::stores::{
     Records as _,
 };
 
-use crate::service::{Intake, Settings};
+use crate::service::{Intake, Settings, StatementReader};
 
 const LOG: LogId = LogId::from_bytes([9; 16]);
 const PARTITIONS: u32 = 2;
@@ -63,6 +63,7 @@ impl World {
             codec: Codec::new(keys.clone()),
             records: records.clone(),
             clock: clock.clone(),
+            reader: Arc::new(NothingRead),
             settings,
         });
         Arc::new(Self {
@@ -316,5 +317,14 @@ fn empty(key: OwnerKey) -> OwnerView {
         tasks: BTreeMap::new(),
         closed_through: 0,
         erasures: Vec::new(),
+    }
+}
+
+/// Explicit writes stay as they are given: what their words mean is not this service's knowledge.
+struct NothingRead;
+
+impl StatementReader for NothingRead {
+    fn read(&self, _turn: &Turn) -> Vec<Claim> {
+        Vec::new()
     }
 }

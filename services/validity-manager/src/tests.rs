@@ -404,6 +404,20 @@ fn a_tenfold_dose_waits_and_a_correction_retires_it() {
 }
 
 #[test]
+fn a_dose_that_is_added_is_no_confirmation() {
+    check(
+        "dose=some@1 dose=5mg@2",
+        "dose=5mg active[2,…); dose=some superseded[1,2)",
+    );
+    // The other way round it says nothing new, and a later slip is still one.
+    check("dose=5mg@1 dose=some@2", "dose=5mg active[1,…)");
+    check(
+        "dose=5mg@1 dose=some@2 dose=50mg@3",
+        "dose=50mg conflicted[3,…); dose=5mg active[1,…)",
+    );
+}
+
+#[test]
 fn what_replaces_both_sides_ends_their_conflict() {
     // Neither was said to be wrong.
     check(

@@ -674,3 +674,43 @@ async fn what_a_call_waited_for_is_recalled_at_once() {
     }
     server.stop();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_by_hand_is_compared_with_what_is_said() {
+    let folder = Folder::new();
+    let server = folder.serve().await;
+    server.grant(PATIENT).await;
+    let remember = async |text: &str| {
+        let body = json!({"owner": PATIENT, "text": text});
+        let answer = server.post("/v1/remember?wait=recallable", &body).await;
+        let id = answer.expect(202)["memory_id"].clone();
+        let id = id.as_str().expect("an id").to_owned();
+        let path = format!("/v1/memories/{id}?owner={PATIENT}");
+        server.get(&path).await.expect(200)
+    };
+    for (text, kind, value) in [
+        ("Patient is allergic to latex", "allergy", "latex"),
+        ("患者对芒果过敏", "allergy", "mango"),
+        ("The ward is quiet after nine", "fact", "-"),
+    ] {
+        let one = remember(text).await;
+        assert_eq!(one["kind"], json!(kind), "{one}");
+        assert_eq!(one["value"].as_str().unwrap_or("-"), value, "{one}");
+    }
+    let opposite = remember("Patient is not allergic to latex").await;
+    assert_eq!(opposite["status"], json!("conflicted"), "{opposite}");
+
+    // A corrected dose is a dose: a slip after it is seen.
+    let dose = remember("I take metoprolol 25 mg twice daily").await;
+    let body = json!({
+        "owner": PATIENT, "memory_id": dose["id"], "reason": "typing error",
+        "text": "I take metoprolol 50 mg twice daily",
+    });
+    let answer = server.post("/v1/correct", &body).await.expect(202);
+    let id = answer["memory_id"].as_str().expect("an id");
+    let path = format!("/v1/memories/{id}?owner={PATIENT}");
+    let corrected = server.get(&path).await.expect(200);
+    assert_eq!(corrected["schedule"], json!("twice_daily"), "{corrected}");
+    let slip = remember("I take metoprolol 500 mg twice daily").await;
+    assert_eq!(slip["status"], json!("conflicted"), "{slip}");
+}

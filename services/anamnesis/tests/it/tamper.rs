@@ -97,6 +97,34 @@ async fn a_record_that_rots_is_named_and_nothing_is_served_from_it() {
         .says(&[&row.position("memories")]);
 }
 
+/// What was said long ago is needed by nobody until somebody asks for its proof.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_rots_or_is_missing_is_named() {
+    let folder = Folder::new();
+    story::tell(&folder, false).await;
+    for topic in ["conversation", "commands", "candidates"] {
+        let mut row = rows(&folder, topic).into_iter().nth(3).expect("records");
+        let place = row.position(topic);
+        let copy = Folder::copy_of(&folder);
+        let at = row.payload.len() / 2;
+        row.payload[at] ^= 1;
+        write(&copy, topic, &row, None);
+        copy.run(&["audit", "verify"]).expect(1).says(&[&place]);
+        if topic == "conversation" {
+            // Everybody else is served.
+            copy.serve().await.stop();
+        }
+
+        let copy = Folder::copy_of(&folder);
+        let sql = format!(
+            "DELETE FROM {topic}_{} WHERE offset = {}",
+            row.partition, row.offset
+        );
+        open(&copy).execute_batch(&sql).expect("deleted");
+        copy.run(&["audit", "verify"]).expect(1).says(&[&place]);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decision_that_was_changed_on_purpose_is_named() {
     let folder = Folder::new();

@@ -1,6 +1,7 @@
 //! What an explicit write claims, and whether its owner agreed to such memories.
 
 use anamnesis_domain::attribute::Attributes;
+use anamnesis_domain::input::Turn;
 use anamnesis_domain::memory::{
     Claim, Entity, EntityKind, Intent, Kind, Permille, Polarity, Role, Source,
 };
@@ -45,7 +46,12 @@ impl Intake {
     }
 
     /// The claim of an explicit write. Its time is set when the command is built.
-    pub(super) fn claim(&self, envelope: &Envelope, ask: &Remember) -> Result<Claim, IntakeError> {
+    pub(super) fn claim(
+        &self,
+        owner: &Owner,
+        envelope: &Envelope,
+        ask: &Remember,
+    ) -> Result<Claim, IntakeError> {
         if ask.text.expose().trim().is_empty() {
             return Err(missing("text", "text is required"));
         }
@@ -108,7 +114,7 @@ impl Intake {
             .expose()
             .chars()
             .any(|c| ('\u{4e00}'..='\u{9fff}').contains(&c));
-        Ok(Claim {
+        let mut claim = Claim {
             subject: ask
                 .subject
                 .as_deref()
@@ -148,7 +154,52 @@ impl Intake {
                 model: None,
                 prompt_version: None,
             },
-        })
+        };
+        if ask.attribute.is_none() && ask.value.is_none() && ask.key.is_none() {
+            self.read_statement(owner, ask, &mut claim);
+        }
+        Ok(claim)
+    }
+
+    /// Gives the claim the comparable form of what its text says, when it says exactly one thing that
+    /// fits what was asked to be remembered.
+    fn read_statement(&self, owner: &Owner, ask: &Remember, claim: &mut Claim) {
+        let source = &claim.source;
+        let turn = Turn {
+            owner: owner.clone(),
+            event: source.event,
+            source_tag: source.source_tag,
+            source: source.source.clone(),
+            event_id: source.event_id.clone(),
+            message: String::new(),
+            conversation_id: None,
+            turn_id: None,
+            message_id: None,
+            role: source.role,
+            speaker: None,
+            at: source.at,
+            zone_minutes: source.zone_minutes,
+            text: claim.text.clone(),
+            context_tags: Vec::new(),
+            injected: Vec::new(),
+            structured: None,
+        };
+        let fits = |said: &Claim| {
+            ask.kind.is_none_or(|kind| kind == said.kind)
+                && (ask.subject.is_none() || claim.subject == said.subject)
+        };
+        let mut said: Vec<Claim> = self.reader.read(&turn).into_iter().filter(fits).collect();
+        let (Some(said), true) = (said.pop(), said.is_empty()) else {
+            return;
+        };
+        claim.subject = said.subject;
+        claim.kind = said.kind;
+        claim.attribute = said.attribute;
+        claim.value = said.value;
+        claim.quantity = said.quantity;
+        claim.schedule = said.schedule;
+        claim.polarity = ask.polarity.unwrap_or(said.polarity);
+        claim.entities = said.entities;
     }
 }
 

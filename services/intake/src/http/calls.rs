@@ -134,7 +134,8 @@ pub(super) async fn correct(
     headers: HeaderMap,
     body: Body,
 ) -> Reply {
-    let call = begin(&shared, &headers, &uri, Wait::No)?;
+    // Who edits what another has edited meanwhile is to be told.
+    let call = begin(&shared, &headers, &uri, Wait::Decided)?;
     let ask: Correct = read(body::json(body).await?)?;
     let owner = call.owner(ask.owner.as_deref())?;
     let ordered = shared

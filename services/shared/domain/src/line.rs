@@ -88,8 +88,17 @@ impl Content {
         }
     }
 
-    /// The same statement; a quantity or schedule that one of them leaves out does not distinguish,
-    /// and a negative statement has none.
+    /// Whether `other` says nothing that this does not say: it confirms. A dose or a schedule that only
+    /// the other one names must not be lost in a confirmation.
+    fn covers(&self, other: &Self) -> bool {
+        let adds_quantity = self.quantity.is_none() && other.quantity.is_some();
+        let adds_schedule = self.schedule.is_none() && other.schedule.is_some();
+        let adds = (adds_quantity || adds_schedule) && other.polarity == Polarity::Positive;
+        self.agrees(other) && !adds
+    }
+
+    /// Both can be said of the same thing; a quantity or schedule that one of them leaves out does not
+    /// distinguish, and a negative statement has none.
     fn agrees(&self, other: &Self) -> bool {
         fn fits<T: PartialEq>(a: &Option<T>, b: &Option<T>) -> bool {
             match (a, b) {
@@ -204,10 +213,11 @@ fn meet(run: &Run<'_>, entry: &Entry, attributes: &Attributes) -> Meeting {
     if claim.valid_to.is_some() && claim.intent == Intent::Assert {
         return Meeting::Coexists("temporary");
     }
-    let weaker = claim.source.role.authority().thousandths() + AUTHORITY_MARGIN.thousandths()
-        <= run.authority().thousandths();
-    if weaker {
+    if is_weaker(run, entry) {
         return Meeting::Conflicts("weaker_source");
+    }
+    if run.content.agrees(&Content::of(claim)) {
+        return Meeting::Supersedes("more_exact");
     }
     match claim.intent {
         Intent::Correct => return Meeting::Supersedes("correction"),
@@ -218,6 +228,11 @@ fn meet(run: &Run<'_>, entry: &Entry, attributes: &Attributes) -> Meeting {
     }
     if is_slip(run.content.quantity.as_ref(), claim.quantity.as_ref()) {
         return Meeting::Conflicts("tenfold");
+    }
+    if let (Some(old), Some(new)) = (&run.content.schedule, &claim.schedule)
+        && is_rare(old) != is_rare(new)
+    {
+        return Meeting::Conflicts("weekly_or_daily");
     }
     if claim.intent == Intent::Change {
         return Meeting::Supersedes("change");
@@ -233,6 +248,23 @@ fn meet(run: &Run<'_>, entry: &Entry, attributes: &Attributes) -> Meeting {
         return Meeting::Conflicts("same_instant");
     }
     Meeting::Supersedes("update")
+}
+
+/// Whether a schedule is by the week or longer, not by the day. One taken for the other is the slip
+/// that kills with methotrexate.
+fn is_rare(schedule: &str) -> bool {
+    schedule.contains("week") || schedule.contains("month")
+}
+
+/// Whether the claim's source is too weak to replace what the run says.
+fn is_weaker(run: &Run<'_>, entry: &Entry) -> bool {
+    entry.claim.source.role.authority().thousandths() + AUTHORITY_MARGIN.thousandths()
+        <= run.authority().thousandths()
+}
+
+/// Whether `claim` confirms the run: it says no more, or its source may not say more.
+fn confirms(run: &Run<'_>, entry: &Entry, content: &Content) -> bool {
+    run.content.covers(content) || (run.content.agrees(content) && is_weaker(run, entry))
 }
 
 fn is_slip(old: Option<&Quantity>, new: Option<&Quantity>) -> bool {
@@ -317,7 +349,9 @@ fn place<'a>(
         runs.push(Run::new(entry, Status::Active, "new"));
         return;
     };
-    if runs[current].content.agrees(&content) && runs[current].holds_until(entry.claim.valid_from) {
+    if confirms(&runs[current], entry, &content)
+        && runs[current].holds_until(entry.claim.valid_from)
+    {
         if entry.claim.intent == Intent::Correct {
             retire_conflicts(runs, current);
         }

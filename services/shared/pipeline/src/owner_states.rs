@@ -6,7 +6,7 @@ use anamnesis_domain::ids::OwnerKey;
 use anamnesis_domain::state::OwnerState;
 
 /// Claims of all kept owners together, in one stage of one partition; about 1.5 KiB each.
-const CLAIMS_MAX: usize = 20_000;
+const CLAIMS_MAX: usize = 50_000;
 
 /// States of owners, each rebuilt from the log by its holder when it is missing. Above a bound on
 /// their size, the owners used longest ago are dropped, but never those of the latest batch: an owner

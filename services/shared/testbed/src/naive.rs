@@ -166,9 +166,12 @@ struct Row {
 }
 
 impl Row {
-    fn agrees(&self, claim: &Claimed) -> bool {
+    /// The same statement; unless loosely, one that adds an amount is another.
+    fn agrees(&self, claim: &Claimed, is_loose: bool) -> bool {
         let same_amount = match (self.amount, claim.amount()) {
             (Some(a), Some(b)) => a == b,
+            // Whoever may say more says more.
+            (None, Some(_)) if !is_loose => claim.weight() + 20 <= self.weight,
             _ => true,
         };
         self.says == claim.says() && (same_amount || claim.spec.polarity == Polarity::Negative)
@@ -228,7 +231,7 @@ fn believe(line: &str, mut claims: Vec<Claimed>) -> Vec<Belief> {
             rows.push(row);
             continue;
         };
-        if rows[at].agrees(claim) {
+        if rows[at].agrees(claim, false) {
             rows[at].confirm(claim);
             if claim.spec.intent == Intent::Correct {
                 retire_contradictions(&mut rows, at);
@@ -301,6 +304,9 @@ fn meets(row: &Row, claim: &Claimed) -> Meets {
     if claim.weight() + 20 <= row.weight {
         return Meets::Contradicts;
     }
+    if row.agrees(claim, true) {
+        return Meets::Replaces;
+    }
     if intent == Intent::Correct || (intent == Intent::Change && polarity == Polarity::Negative) {
         return Meets::Replaces;
     }
@@ -324,7 +330,10 @@ fn meets(row: &Row, claim: &Claimed) -> Meets {
 }
 
 fn add_or_confirm(rows: &mut Vec<Row>, row: Row, claim: &Claimed, among: impl Fn(&Row) -> bool) {
-    match rows.iter_mut().find(|row| among(row) && row.agrees(claim)) {
+    match rows
+        .iter_mut()
+        .find(|row| among(row) && row.agrees(claim, true))
+    {
         Some(same) => same.confirm(claim),
         None => rows.push(row),
     }
@@ -345,7 +354,7 @@ fn end_contradictions(rows: &mut [Row], of: usize, claim: &Claimed) {
         if row.status != "conflicted" || row.against != Some(of) {
             continue;
         }
-        if claim.spec.intent == Intent::Correct && !row.agrees(claim) {
+        if claim.spec.intent == Intent::Correct && !row.agrees(claim, true) {
             row.status = "retired";
         } else {
             row.replaced = Some(claim.saying.valid);

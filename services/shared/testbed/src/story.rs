@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anamnesis_domain::ids::{EventTag, OwnerKey};
-use anamnesis_domain::memory::{Kind, Memory, Role, Status};
+use anamnesis_domain::input::Turn;
+use anamnesis_domain::memory::{Claim, Kind, Memory, Role, Status};
 use anamnesis_domain::owner::{Owner, OwnerScope, Scope, Subject};
 use anamnesis_domain::text::Text;
 use anamnesis_domain::time::{Known, Timestamp};
@@ -15,7 +16,7 @@ use anamnesis_indexer::stage::Indexer;
 use anamnesis_intake::commands::Order;
 use anamnesis_intake::message::Message;
 use anamnesis_intake::request::{ConsentChange, ForgetMode, Targets};
-use anamnesis_intake::service::{Intake, Settings};
+use anamnesis_intake::service::{Intake, Settings, StatementReader};
 use anamnesis_pipeline::caller::Caller;
 use anamnesis_pipeline::clock::{Clock, ManualClock};
 use anamnesis_pipeline::codec::Codec;
@@ -100,6 +101,12 @@ impl QueryReader for Lexicon {
 
     fn subject(&self, text: &str) -> Option<Subject> {
         query_subject(text)
+    }
+}
+
+impl StatementReader for Lexicon {
+    fn read(&self, turn: &Turn) -> Vec<Claim> {
+        anamnesis_extractor::statements(turn)
     }
 }
 
@@ -211,6 +218,7 @@ impl Play {
             codec,
             records: ground.stores.records.clone(),
             clock,
+            reader: Arc::new(Lexicon),
             settings: Settings::default(),
         };
         Self {
