@@ -1,6 +1,6 @@
 //! The conformance suites over real servers.
-mod postgres;
 mod neo4j;
+mod postgres;
 
-mod qdrant;
 mod kafka;
+mod qdrant;
