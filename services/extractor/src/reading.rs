@@ -18,7 +18,7 @@ use crate::query::entity_kind;
 use crate::scene::{Found, Holds, Known, Scene};
 use crate::sentence::{Sentence, clauses};
 use crate::subject::{Person, nearest};
-use crate::{contrast, explicit, gates, patterns};
+use crate::{contrast, explicit, gates, patterns, repair};
 
 /// One fact of a sentence, with its words and whom it is about.
 #[derive(Clone, Debug)]
@@ -63,6 +63,8 @@ pub(crate) struct Reader {
     known: Known,
     /// Whom the last sentence of this turn was about.
     last_subject: Option<Vec<Subject>>,
+    /// The last clause was about an animal.
+    of_animal: bool,
 }
 
 /// A clause with what the sentence's course adds to it.
@@ -101,6 +103,7 @@ impl Reader {
             clock,
             known,
             last_subject: None,
+            of_animal: false,
         }
     }
 
@@ -115,6 +118,12 @@ impl Reader {
         let analysed = match &cue {
             Some(cue) => explicit::masked(folded, &cue.ranges),
             None => folded.to_owned(),
+        };
+        let analysed = repair::without_quotes(&analysed);
+        let repair = repair::repair(&analysed);
+        let analysed = match &repair {
+            Some(repair) => explicit::masked(&analysed, std::slice::from_ref(&repair.range)),
+            None => analysed,
         };
         let raw = &text[sentence.range.clone()];
         let mut statement = self.statement(&sentence, raw, &analysed, cue.as_ref());
@@ -132,12 +141,27 @@ impl Reader {
         let mut changes = false;
         let mut lasting = Lasting::Open;
         let mut supposed = false;
+        let mut of_animal = self.of_animal;
+        let mut previous = String::new();
         let asks = analysed.trim_end().ends_with('?') && cue.is_none();
         let last = parts.len().saturating_sub(1);
         for (i, part) in parts.iter().enumerate() {
             let clause = &analysed[part.range.clone()];
             let clause = clause.trim_end_matches(['.', '。', '!', ';', ' ', '\n', '\r']);
             let mut mood = modality(clause, asks && i == last, supposed);
+            of_animal = crate::modality::is_about_animal(
+                clause,
+                of_animal,
+                part.persons.iter().any(|p| !p.who.is_empty()),
+            );
+            if of_animal && mood.refused.is_none() {
+                mood.refused = Some(RejectCode::NotUserAssertion);
+            }
+            let completed = repair::completed(clause, &previous);
+            let clause = completed.as_deref().unwrap_or(clause);
+            if completed.is_none() {
+                clause.clone_into(&mut previous);
+            }
             if cue.is_some()
                 && mood.refused == Some(RejectCode::NotUserAssertion)
                 && i == last
@@ -189,6 +213,10 @@ impl Reader {
                 carried = of_facts.or(of_words).or(carried);
             }
             self.note_relative(&part.persons);
+        }
+        self.of_animal = of_animal;
+        if let Some(repair) = &repair {
+            repair::apply(repair, &mut heard);
         }
         self.add_contrasts(&analysed, &parts, &stated, named_only, &mut heard);
         self.last_subject = carried;
@@ -442,7 +470,7 @@ const PRONOUNS: [&str; 13] = [
 ];
 
 /// Marks a finding whose quote is the whole sentence.
-const WHOLE: &str = "*";
+pub(crate) const WHOLE: &str = "*";
 
 fn parts(analysed: &str) -> Vec<Part> {
     clauses(analysed)
@@ -463,6 +491,7 @@ fn place(
     parts: &[Part],
     heard: &mut [(usize, Heard)],
 ) {
+    // The words that a repair blanked belong to the whole sentence's quote.
     let cut = |from: usize, to: usize| {
         let lead = CONJUNCTION.find(&analysed[from..to]).map_or(0, |m| m.end());
         let from = from + lead;
@@ -473,7 +502,7 @@ fn place(
     for (at, one) in heard.iter_mut() {
         let part = &parts[*at].range;
         if one.quote == WHOLE {
-            one.quote = cut(0, analysed.len());
+            one.quote = raw.trim().trim_end_matches(['.', '。', '!', '！', ';', '；']).to_owned();
             one.text.clone_from(&one.quote);
             continue;
         }

@@ -81,10 +81,14 @@ fixed!(
     EN_REMOVED_BEFORE,
     r"\b(?:outgrew|outgrown|grew out of|ruled out|got over|no longer have|cured of)\s+(?:my|the|a|his|her)?\s*$"
 );
+fixed!(
+    EXCEPT,
+    r"^\s*(?:except|but|other than|apart from|besides)\s+(?:for\s+|to\s+)?(?P<obj>[^;:,]{1,60})"
+);
 // Where the slot of an English pattern ends.
 fixed!(
     EN_END,
-    r"\s+(?:and (?:i|i'm|it|my|he|she|they|have|has|take|always|am|was|get|can|carry|carries|use|uses|avoid|had|keep|need|don't|do|cannot|also have|also take|did)|but|since|because|when|which|so|as i|for|in (?:the|my|19|20)|at|from|until|according|that|any ?more|any longer|too|now|either|though|after all|except|if|while|who|where|i|very|really|badly|severely|ever|these days|right|please|like my|like him|like her|is|are|was|were|has|have|no longer)\b.*$"
+    r"\s+(?:and (?:i|i'm|it|my|he|she|they|have|has|take|always|am|was|get|can|carry|carries|use|uses|avoid|had|keep|need|don't|do|cannot|also have|also take|did)|but|since|because|when|which|so|as i|for|in (?:the|my|19|20)|at|from|until|according|that|any ?more|any longer|too|now|either|though|after all|except|other than|apart from|besides|if|while|who|where|i|very|really|badly|severely|ever|these days|right|please|like my|like him|like her|is|are|was|were|has|have|no longer)\b.*$"
 );
 
 /// Everything in the clause that speaks of an allergy.
@@ -360,6 +364,18 @@ fn english(scene: &Scene<'_>, found: &mut Vec<Found>) {
             let ruled_out = EN_REMOVED_AFTER.is_match(tail)
                 || EN_REMOVED_BEFORE.is_match(&text[..whole.start()]);
             push_english(scene, found, &slot, whole.start(), ruled_out, open);
+            if let Some(except) = EXCEPT.captures(tail) {
+                let but = EN_END.replace(except.name("obj").map_or("", |m| m.as_str()), "");
+                // What holds for all but one is no fact about all.
+                found.retain(|f| !matches!(f.value.as_deref(), Some("any")));
+                let negated = ruled_out || scene.negated_before(whole.start());
+                let polarity = if negated {
+                    Polarity::Positive
+                } else {
+                    Polarity::Negative
+                };
+                push_items(scene, found, &but, whole.start(), polarity, scene.intent(), open);
+            }
         }
     }
     if found.is_empty() {

@@ -50,7 +50,7 @@ fixed!(
 );
 fixed!(
     FAMILY,
-    r"家族(?:史|中|里)?|遗传史|\bfamily (?:history|hx)\b|\bruns in (?:my|the) family\b"
+    r"家族(?:史|中|里)?|遗传史|\bf(?:am)?\.?hx?\s*:|\bfamily (?:history|hx)\b|\bruns in (?:my|the) family\b"
 );
 fixed!(
     LASTING_COMPLAINT,
