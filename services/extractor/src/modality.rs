@@ -50,7 +50,7 @@ fixed!(
 );
 fixed!(
     STRONG_HEDGE,
-    r"(?:^|[^尽])可能|(?:不能|不|未|没有|没法|无法|尚未|难以|待)(?:完全)?排除|考虑(?:要|给|为|让|是否|再|把|停|换|加|用|开|是)|(?:打算|准备|计划|想)(?:给|让|为)我|[^我们己夫生家]\s*(?:觉得|认为|猜|断定|非说|总说)(?:我|他|她)|^\s*\?|\s\?[^\s?]|也许|或许|说不定|没准|疑似|怀疑|不确定|不清楚|不知道|拿不准|不记得|记不清|忘了是|未必|不一定|担心|害怕|怕(?:是|自己|我|得|有|会)|恐怕|以为|差点|\b(?:might|maybe|perhaps|possibly|may (?:be|have)|could (?:be|have)|not sure|unsure|don't know|do not know|suspect(?:ed|s)?|worried|afraid|wonder|can't remember|don't remember|not certain|unclear|possible|potentially|supposedly|thought i|consider(?:s|ed|ing)?|(?:is|are|was|am) thinking (?:of|about)|(?:can't|cannot|can not|not|couldn't|to|yet to) (?:be |been )?rule[d]? out|r/o|(?:my|the|his|her|our|some) \w+(?: \w+)? (?:thinks?|thought|believes?|believed|suspects?|reckons?|assumes?|assumed|fears?|guess(?:es|ed)?|claims?|claimed|insists?))\b"
+    r"(?:^|[^尽])可能|(?:不能|不|未|没有|没法|无法|尚未|难以|待)(?:完全)?排除|考虑(?:要|给|为|让|是否|再|把|停|换|加|用|开|是)|(?:打算|准备|计划|想)(?:给|让|为)我|(?:建议|推荐)我?(?:也|先|可以|开始|每天)?(?:吃|服|用|加|换|打)|[^我们己夫生家]\s*(?:觉得|认为|猜|断定|非说|总说)(?:我|他|她)|^\s*\?|\s\?[^\s?]|也许|或许|说不定|没准|疑似|怀疑|不确定|不清楚|不知道|拿不准|不记得|记不清|忘了是|未必|不一定|担心|害怕|怕(?:是|自己|我|得|有|会)|恐怕|以为|差点|\b(?:might|maybe|perhaps|possibly|may (?:be|have)|could (?:be|have)|not sure|unsure|don't know|do not know|suspect(?:ed|s)?|worried|afraid|wonder|can't remember|don't remember|not certain|unclear|possible|potentially|supposedly|thought i|consider(?:s|ed|ing)?|(?:is|are|was|am) thinking (?:of|about)|(?:can't|cannot|can not|not|couldn't|to|yet to) (?:be |been )?rule[d]? out|r/o|(?:my|the|his|her|our|some) \w+(?: \w+)? (?:thinks?|thought|believes?|believed|suspects?|reckons?|assumes?|assumed|fears?|guess(?:es|ed)?|claims?|claimed|insists?))\b"
 );
 fixed!(
     WEAK_HEDGE,
@@ -88,7 +88,7 @@ fixed!(
 // What was never said, was wrong, or must not be said.
 fixed!(
     RETRACTED,
-    r"(?:没|没有|从未|从没|从来没有?|并没有?|并未|未曾)(?:跟你|和你|对你|跟谁|曾|这么)?(?:说|讲|提)(?:过)?|(?:误|错)(?:记|写|录|登记|记录)(?:成|为|了|我|他|她)|错误地?(?:记|写|录|登记|记录|标)|误以为|被误认|误诊(?:为|成|我|说)|(?:不要|别|勿|不用|不许)(?:再)?(?:写|说|登记|注明|标注)(?:成|为|上)?(?:我|他|她)|谣传|(?:不是真的|假的|没这回事)|\b(?:never|didn't|did not|haven't|have not) (?:ever )?(?:said|say|claimed?|told (?:you|anyone|them)|tell (?:you|anyone|them)|mention(?:ed)?|stated?|wrote|written)\b|\b(?:wrongly|mistakenly|incorrectly|falsely|erroneously)\b|\b(?:used to|once|previously|always) (?:think|thought|believed?|assumed?)\b|\b(?:don't|do not|never|please don't) (?:write|say|note|state|put|claim|enter|report)(?: down)? that\b|\b(?:it is|it's|that is|that's) (?:not true|untrue|false|a lie|a myth|a rumou?r|a mistake|wrong) that\b"
+    r"(?:没|没有|从未|从没|从来没有?|并没有?|并未|未曾)(?:跟你|和你|对你|跟谁|曾|这么)?(?:说|讲|提过|提到|提起)|(?:误|错)(?:记|写|录|登记|记录)(?:成|为|了|我|他|她)|错误地?(?:记|写|录|登记|记录|标)|误以为|被误认|误诊(?:为|成|我|说)|(?:不要|别|勿|不用|不许)(?:再)?(?:写|说|登记|注明|标注)(?:成|为|上)?(?:我|他|她)|谣传|(?:不是真的|假的|没这回事)|\b(?:never|didn't|did not|haven't|have not) (?:ever )?(?:said|say|claimed?|told (?:you|anyone|them)|tell (?:you|anyone|them)|mention(?:ed)?|stated?|wrote|written)\b|\b(?:wrongly|mistakenly|incorrectly|falsely|erroneously)\b|\b(?:used to|once|previously|always) (?:think|thought|believed?|assumed?)\b|\b(?:don't|do not|never|please don't) (?:write|say|note|state|put|claim|enter|report)(?: down)? that\b|\b(?:it is|it's|that is|that's) (?:not true|untrue|false|a lie|a myth|a rumou?r|a mistake|wrong) that\b"
 );
 // Animals live with people and take the same drugs.
 fixed!(

@@ -47,11 +47,12 @@ static AMOUNT: LazyLock<Regex> = LazyLock::new(|| {
 
 /// A lower end before the number. "从 5 到 10 mg" and "from 5 to 10 mg" are a change, no range.
 static RANGE_BEFORE: LazyLock<Regex> = LazyLock::new(|| {
-    compile(r"(?:^|[^\d./-])(?:\d+(?:\.\d+)?|[一二两三四五六七八九]|\b(?:one|two|three|four|five))\s*(?:-|~|～|到|至|或|\bto\b|\bor\b)\s*$")
+    compile(
+        r"(?:^|[^\d./-])(?:\d+(?:\.\d+)?|[一二两三四五六七八九]|\b(?:one|two|three|four|five))\s*(?:-|~|～|到|至|或|\bto\b|\bor\b)\s*$",
+    )
 });
-static CHANGE_BEFORE: LazyLock<Regex> = LazyLock::new(|| {
-    compile(r"(?:从|由|\bfrom\b)[^,;\d]{0,3}$")
-});
+static CHANGE_BEFORE: LazyLock<Regex> =
+    LazyLock::new(|| compile(r"(?:从|由|\bfrom\b)[^,;\d]{0,3}$"));
 
 /// Quantities of a folded text, in order.
 pub(crate) fn amounts(folded: &str) -> Vec<Amount> {
@@ -82,10 +83,12 @@ pub(crate) fn amounts(folded: &str) -> Vec<Amount> {
                 Some(_) | None => "",
             };
             let name = format!("{}{per}", unit.unit);
-            let is_range = RANGE_BEFORE.captures(&folded[..whole.start()]).is_some_and(|hit| {
-                let before = &folded[..hit.get(0).map_or(0, |m| m.start())];
-                !CHANGE_BEFORE.is_match(before)
-            });
+            let is_range = RANGE_BEFORE
+                .captures(&folded[..whole.start()])
+                .is_some_and(|hit| {
+                    let before = &folded[..hit.get(0).map_or(0, |m| m.start())];
+                    !CHANGE_BEFORE.is_match(before)
+                });
             Some(Amount {
                 start: whole.start(),
                 end: whole.end(),
@@ -119,7 +122,11 @@ pub(crate) fn micros(number: &str) -> Option<i64> {
     if fraction.len() > 6 && fraction[6..].bytes().any(|b| b != b'0') {
         return None;
     }
-    let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let whole: i64 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().ok()?
+    };
     let digits: String = fraction.chars().chain("000000".chars()).take(6).collect();
     let fraction: i64 = digits.parse().ok()?;
     whole.checked_mul(1_000_000)?.checked_add(fraction)

@@ -127,6 +127,10 @@ impl Reader {
         };
         let raw = &text[sentence.range.clone()];
         let mut statement = self.statement(&sentence, raw, &analysed, cue.as_ref());
+        if repair.is_some() {
+            // What was taken back stays readable beside what was meant.
+            statement.text = without_end_mark(raw);
+        }
         if asks_to_forget(&analysed) {
             statement.is_question = true;
             statement.asks_to_forget = true;
@@ -491,7 +495,6 @@ fn place(
     parts: &[Part],
     heard: &mut [(usize, Heard)],
 ) {
-    // The words that a repair blanked belong to the whole sentence's quote.
     let cut = |from: usize, to: usize| {
         let lead = CONJUNCTION.find(&analysed[from..to]).map_or(0, |m| m.end());
         let from = from + lead;
@@ -502,7 +505,7 @@ fn place(
     for (at, one) in heard.iter_mut() {
         let part = &parts[*at].range;
         if one.quote == WHOLE {
-            one.quote = raw.trim().trim_end_matches(['.', '。', '!', '！', ';', '；']).to_owned();
+            one.quote = without_end_mark(raw);
             one.text.clone_from(&one.quote);
             continue;
         }
@@ -525,6 +528,11 @@ fn place(
         };
         one.text = cut(from, part.end);
     }
+}
+
+fn without_end_mark(raw: &str) -> String {
+    let marks = ['.', '。', '!', '！', ';', '；', ' ', '\n', '\r'];
+    raw.trim().trim_end_matches(marks).to_owned()
 }
 
 /// The range of a text without white space and marks around it.

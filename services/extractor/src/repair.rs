@@ -28,7 +28,7 @@ pub(crate) struct Repair {
 
 fixed!(
     MARKER,
-    r"\S\s*(?P<cut>(?:,\s*|\s+-\s+|\.{2,}\s*|…\s*)(?:(?:oh|ah|er|uh|um|哦|啊|呃)[, ]*)?(?:sorry|i'm sorry|no wait|wait|no|i mean|i meant|or rather|rather|scratch that|correction|make that|my mistake|excuse me|不对|不不|错了|说错了|我说错了|口误|抱歉|对不起|更正)(?:\s*[,:]\s*|\s+|$)(?:(?:no|wait|i mean|i meant|it's|it is|make that|make it|应该是|应该|我是说|我指的是|其实是|是)[, ]*)*(?P<meant>[^,;:]{1,40}?))[.。!\s]*$"
+    r"\S\s*(?P<cut>(?:,\s*|\s+-\s+|\.{2,}\s*|…\s*)(?:(?:oh|ah|er|uh|um|哦|啊|呃)[, ]*)?(?:(?:no|不是|不|没有)\s*,|(?:sorry|i'm sorry|no wait|wait|i mean|i meant|or rather|rather|scratch that|correction|make that|my mistake|excuse me|不对|不不|错了|说错了|我说错了|口误|抱歉|对不起|更正)(?:\s*[,:]|\s))\s*(?:(?:no|wait|i mean|i meant|it's|it is|make that|make it|应该是|应该|我是说|我指的是|其实是|是)[, ]*)*(?P<meant>[^,;:]{1,40}?))[.。!\s]*$"
 );
 fixed!(
     NO_FRAGMENT,
@@ -50,10 +50,16 @@ pub(crate) fn repair(folded: &str) -> Option<Repair> {
     if !is_fragment || words.is_empty() {
         return None;
     }
-    let amount = amounts(words).into_iter().next().map(|a| a.quantity);
+    let amount = amounts(words).into_iter().next();
+    // "sorry, losartan 50 mg": a name and an amount.
+    let name = match &amount {
+        Some(amount) => format!("{} {}", &words[..amount.start], &words[amount.end..]),
+        None => words.to_owned(),
+    };
+    let amount = amount.map(|a| a.quantity);
     Some(Repair {
         range: cut.start()..meant.end(),
-        meant: words.to_owned(),
+        meant: name.trim().to_owned(),
         amount,
         persons,
     })
@@ -93,7 +99,9 @@ fn is_repaired(repair: &Repair, one: &mut Heard) -> bool {
             return false;
         }
         found.quantity = Some(amount.clone());
-        return found.kind == Kind::Medication;
+        if found.kind != Kind::Medication || repair.meant.is_empty() {
+            return found.kind == Kind::Medication;
+        }
     }
     let classes: &[Class] = match found.kind {
         Kind::Allergy | Kind::Contraindication | Kind::Preference => {
@@ -112,7 +120,10 @@ fn is_repaired(repair: &Repair, one: &mut Heard) -> bool {
         | Kind::Episode => return false,
     };
     let known = lookup(&repair.meant, classes).map(str::to_owned);
-    let is_open = matches!(found.attribute, Some("allergy" | "address" | "name" | "insurance"));
+    let is_open = matches!(
+        found.attribute,
+        Some("allergy" | "address" | "name" | "insurance")
+    );
     let open = || match found.attribute {
         Some("allergy") => open_name(&repair.meant),
         Some(_) | None => Some(normalise(&repair.meant)),
@@ -174,7 +185,10 @@ fixed!(
     TO_ALONE,
     r"^(?P<lead>(?:(?:and|but|yet|though|although|only|just|also|rather|instead)\s+)*(?:not\s+)?(?:(?:only|just|also|even)\s+)?)to\s+[a-z]"
 );
-fixed!(ZH_TO_ALONE, r"^(?:但是?|可是|而是?|只是?|也|还|仅|就|却|倒是?)*(?:不是?|不会)?对[^,;:]{1,16}$");
+fixed!(
+    ZH_TO_ALONE,
+    r"^(?:但是?|可是|而是?|只是?|也|还|仅|就|却|倒是?)*(?:不是?|不会)?对[^,;:]{1,16}$"
+);
 
 /// The clause with the word that it takes from the one before: "but not to amoxicillin".
 pub(crate) fn completed(clause: &str, previous: &str) -> Option<String> {

@@ -198,16 +198,36 @@ mod tests {
         check("每天 5 mg", Some("once_daily"));
         check("一天三次", Some("three_times_daily"));
         check("once a week", Some("once_weekly"));
-        for text in ["每周一次", "每周 10 mg", "每周一", "weekly", "10 mg once weekly", "every week", "every Monday"] {
+        for text in [
+            "每周一次",
+            "每周 10 mg",
+            "每周一",
+            "weekly",
+            "10 mg once weekly",
+            "every week",
+            "every Monday",
+        ] {
             check(&text.to_lowercase(), Some("once_weekly"));
         }
-        for text in ["隔天", "隔日一次", "每隔一天", "每两天一次", "every other day", "alternate days"] {
+        for text in [
+            "隔天",
+            "隔日一次",
+            "每隔一天",
+            "每两天一次",
+            "every other day",
+            "alternate days",
+        ] {
             check(text, Some("every_other_day"));
         }
         for text in ["每月一次", "每月", "monthly", "once a month"] {
             check(text, Some("once_monthly"));
         }
-        for text in ["每两周一次", "every 2 weeks", "every other week", "fortnightly"] {
+        for text in [
+            "每两周一次",
+            "every 2 weeks",
+            "every other week",
+            "fortnightly",
+        ] {
             check(text, Some("every_2_weeks"));
         }
         check("每周一、三、五", Some("three_times_weekly"));

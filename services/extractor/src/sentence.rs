@@ -130,8 +130,7 @@ static ASKS_IF: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-static AND_PERSON: LazyLock<Regex> =
-    LazyLock::new(|| compile(r"^\s*and (?:i|my|his|her)$"));
+static AND_PERSON: LazyLock<Regex> = LazyLock::new(|| compile(r"^\s*and (?:i|my|his|her)$"));
 
 static ONLY_PERSON: LazyLock<Regex> = LazyLock::new(|| {
     compile(
@@ -168,7 +167,11 @@ pub(crate) fn clauses(folded: &str) -> Vec<Range<usize>> {
         // "asked me if …", "not sure if …" is one clause with its question.
         let is_indirect = hit.as_str().trim() == "if" && ASKS_IF.is_match(&folded[..hit.start()]);
         // "my mother and I are …": two persons, one statement.
-        let from = cuts.iter().map(|(_, to)| *to).filter(|to| *to <= hit.start()).max();
+        let from = cuts
+            .iter()
+            .map(|(_, to)| *to)
+            .filter(|to| *to <= hit.start())
+            .max();
         let before = &folded[from.unwrap_or(0)..hit.start()];
         let joins_persons = AND_PERSON.is_match(hit.as_str()) && ONLY_PERSON.is_match(before);
         if !is_indirect && !joins_persons {

@@ -96,20 +96,18 @@ fn ranked(name: &str, adjectives: &str) -> String {
     let is_sibling = matches!(name, "brother" | "sister");
     let is_child = matches!(name, "son" | "daughter" | "child");
     let is_grand = matches!(name, "grandmother" | "grandfather" | "uncle" | "aunt");
-    let rank = adjectives
-        .split_whitespace()
-        .find_map(|word| match word {
-            "older" | "elder" | "big" if is_sibling => Some("older"),
-            "oldest" | "eldest" | "first" if is_sibling => Some("oldest"),
-            "younger" | "little" | "baby" if is_sibling => Some("younger"),
-            "youngest" if is_sibling => Some("youngest"),
-            "older" | "elder" | "oldest" | "eldest" | "first" if is_child => Some("older"),
-            "younger" | "youngest" if is_child => Some("younger"),
-            "second" | "middle" if is_child => Some("second"),
-            "twin" if is_sibling || is_child => Some("twin"),
-            "maternal" if is_grand => Some("maternal"),
-            _ => None,
-        });
+    let rank = adjectives.split_whitespace().find_map(|word| match word {
+        "older" | "elder" | "big" if is_sibling => Some("older"),
+        "oldest" | "eldest" | "first" if is_sibling => Some("oldest"),
+        "younger" | "little" | "baby" if is_sibling => Some("younger"),
+        "youngest" if is_sibling => Some("youngest"),
+        "older" | "elder" | "oldest" | "eldest" | "first" if is_child => Some("older"),
+        "younger" | "youngest" if is_child => Some("younger"),
+        "second" | "middle" if is_child => Some("second"),
+        "twin" if is_sibling || is_child => Some("twin"),
+        "maternal" if is_grand => Some("maternal"),
+        _ => None,
+    });
     match rank {
         Some(rank) => format!("{rank} {name}"),
         None => name.to_owned(),
@@ -213,7 +211,12 @@ fn named(hit: &regex::Captures<'_>) -> Option<Vec<Subject>> {
     if let Some(chain) = chain {
         // 我老婆的妈妈, my wife's mother: somebody else.
         let whole = hit.get(0)?.as_str();
-        let start = hit.name("owned").or_else(|| hit.name("bare"))?.start() - hit.get(0)?.start();
+        let named = hit.name("adjectives").filter(|m| !m.is_empty());
+        let start = named
+            .or_else(|| hit.name("owned"))
+            .or_else(|| hit.name("bare"))?
+            .start()
+            - hit.get(0)?.start();
         let end = chain.end() - hit.get(0)?.start();
         return Some(vec![Subject::Other(whole[start..end].to_owned())]);
     }
@@ -242,7 +245,10 @@ fn join_listed(folded: &str, persons: Vec<Person>) -> Vec<Person> {
     for person in persons {
         if let Some(last) = joined.last_mut() {
             let gap = folded.get(last.end..person.start).unwrap_or("?").trim();
-            let is_list = matches!(gap, "和" | "跟" | "与" | "、" | "and" | "&" | "以及" | "," | "nor");
+            let is_list = matches!(
+                gap,
+                "和" | "跟" | "与" | "、" | "and" | "&" | "以及" | "," | "nor"
+            );
             if is_list && !person.who.is_empty() && !last.who.is_empty() {
                 last.who.extend(
                     person
@@ -318,17 +324,49 @@ mod tests {
     fn brothers_and_children_are_persons_of_their_own_in_both_languages() {
         for (chinese, english, who) in [
             ("我哥哥有痛风", "my older brother has gout", "older brother"),
-            ("我弟弟有痛风", "my little brother has gout", "younger brother"),
+            (
+                "我弟弟有痛风",
+                "my little brother has gout",
+                "younger brother",
+            ),
             ("我姐有痛风", "my elder sister has gout", "older sister"),
-            ("我妹妹有痛风", "my younger sister has gout", "younger sister"),
+            (
+                "我妹妹有痛风",
+                "my younger sister has gout",
+                "younger sister",
+            ),
             ("我儿子有哮喘", "my son has asthma", "son"),
-            ("我女儿有哮喘", "my 5-year-old daughter has asthma", "daughter"),
-            ("我大女儿有哮喘", "my eldest daughter has asthma", "older daughter"),
-            ("我小儿子有哮喘", "my youngest son has asthma", "younger son"),
-            ("我大哥有痛风", "my oldest brother has gout", "oldest brother"),
+            (
+                "我女儿有哮喘",
+                "my 5-year-old daughter has asthma",
+                "daughter",
+            ),
+            (
+                "我大女儿有哮喘",
+                "my eldest daughter has asthma",
+                "older daughter",
+            ),
+            (
+                "我小儿子有哮喘",
+                "my youngest son has asthma",
+                "younger son",
+            ),
+            (
+                "我大哥有痛风",
+                "my oldest brother has gout",
+                "oldest brother",
+            ),
             ("我奶奶有痛风", "my grandma has gout", "grandmother"),
-            ("我外婆有痛风", "my maternal grandmother has gout", "maternal grandmother"),
-            ("我舅舅有痛风", "my maternal uncle has gout", "maternal uncle"),
+            (
+                "我外婆有痛风",
+                "my maternal grandmother has gout",
+                "maternal grandmother",
+            ),
+            (
+                "我舅舅有痛风",
+                "my maternal uncle has gout",
+                "maternal uncle",
+            ),
         ] {
             let expected = format!("other({who})");
             check(chinese, &expected);

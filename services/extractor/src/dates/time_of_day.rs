@@ -16,7 +16,7 @@ static CHINESE_TIME: LazyLock<Regex> = LazyLock::new(|| {
 
 static ENGLISH_TIME: LazyLock<Regex> = LazyLock::new(|| {
     compile(
-        r"\b(?:(?P<h>\d{1,2})(?:[:.](?P<m>\d{2}))?\s*(?P<half>a\.?m\b\.?|p\.?m\b\.?)|at\s+(?P<h3>\d{1,2})(?:\s+o'clock)?\b|at\s+(?P<noon>noon|midnight)\b)(?P<rest>[^,;]{0,20}\b(?:afternoon|evening|night)\b)?",
+        r"\b(?:(?:at\s+)?(?P<h>\d{1,2})(?:[:.](?P<m>\d{2}))?\s*(?P<half>a\.?m\b\.?|p\.?m\b\.?)|at\s+(?P<h3>\d{1,2})(?:\s+o'clock)?\b|at\s+(?P<noon>noon|midnight)\b)(?P<rest>[^,;]{0,20}\b(?:afternoon|evening|night)\b)?",
     )
 });
 
@@ -26,9 +26,7 @@ static HALF_AFTER: LazyLock<Regex> =
 
 /// "tomorrow evening at 6:30": the part of the day right before the time.
 static LATE_BEFORE: LazyLock<Regex> = LazyLock::new(|| {
-    compile(
-        r"\b(?:afternoon|evening|night|tonight)(?:,|\s|\bat\b|\baround\b|\babout\b|\bby\b)*$",
-    )
+    compile(r"\b(?:afternoon|evening|night|tonight)(?:,|\s|\bat\b|\baround\b|\babout\b|\bby\b)*$")
 });
 
 /// "6:30 in the evening", "7:30 tomorrow night".
@@ -145,7 +143,8 @@ pub(super) fn times_of_day(folded: &str) -> Vec<(usize, usize, NaiveTime)> {
             // Nobody is seen at 3 at night: a bare small hour is in the afternoon.
             (_, Some(hour), _)
                 if hour < 7
-                    || (hit.name("rest").is_some() || LATE_BEFORE.is_match(&folded[..whole.start()]))
+                    || (hit.name("rest").is_some()
+                        || LATE_BEFORE.is_match(&folded[..whole.start()]))
                         && hour < 12 =>
             {
                 hour + 12

@@ -82,6 +82,10 @@ fixed!(
     r"\b(?:outgrew|outgrown|grew out of|ruled out|got over|no longer have|cured of)\s+(?:my|the|a|his|her)?\s*$"
 );
 fixed!(
+    ZH_EXCEPT,
+    r"除(?:了|去)?(?:对)?(?P<obj>[^,;:]{1,12}?)(?:以外|之外|外)?[,]?(?:我|本人|自己|对)*(?:都|别的|其他|其它|什么|没有|没|不)[^,;:]{0,10}$"
+);
+fixed!(
     EXCEPT,
     r"^\s*(?:except|but|other than|apart from|besides)\s+(?:for\s+|to\s+)?(?P<obj>[^;:,]{1,60})"
 );
@@ -186,6 +190,19 @@ fn chinese(scene: &Scene<'_>, found: &mut Vec<Found>) {
 }
 
 fn one_chinese(scene: &Scene<'_>, found: &mut Vec<Found>, at: usize, before: &str, after: &str) {
+    // 除了青霉素都不过敏: what is left out is what one is allergic to.
+    if let Some(except) = ZH_EXCEPT.captures(before) {
+        push_items(
+            scene,
+            found,
+            &except["obj"],
+            at,
+            Polarity::Positive,
+            scene.intent(),
+            true,
+        );
+        return;
+    }
     let is_removed = REMOVED_AFTER.is_match(after);
     let stem = without_person_behind(&BETWEEN.replace(before, ""));
     let (obj, open, head) = match with_respect_to(&stem) {
@@ -323,6 +340,21 @@ fn english(scene: &Scene<'_>, found: &mut Vec<Found>) {
             None if text[hit.get(0).map_or(0, |m| m.start())..].starts_with("nkda") => "drug",
             None => "any",
         };
+        let tail = &text[hit.get(0).map_or(0, |m| m.end())..];
+        if let Some(except) = EXCEPT.captures(tail) {
+            let but = EN_END.replace(except.name("obj").map_or("", |m| m.as_str()), "");
+            let anchor = hit.get(0).map_or(0, |m| m.start());
+            push_items(
+                scene,
+                found,
+                &but,
+                anchor,
+                Polarity::Positive,
+                scene.intent(),
+                true,
+            );
+            return;
+        }
         let is_drug_code = hit
             .get(0)
             .is_some_and(|m| m.as_str().replace('.', "") == "nkda");
@@ -374,7 +406,15 @@ fn english(scene: &Scene<'_>, found: &mut Vec<Found>) {
                 } else {
                     Polarity::Negative
                 };
-                push_items(scene, found, &but, whole.start(), polarity, scene.intent(), open);
+                push_items(
+                    scene,
+                    found,
+                    &but,
+                    whole.start(),
+                    polarity,
+                    scene.intent(),
+                    open,
+                );
             }
         }
     }
@@ -480,7 +520,7 @@ fn push_items(
 }
 
 fn name(item: &str, open: bool) -> Option<String> {
-    const NOT_NAMES: [&str; 22] = [
+    const NOT_NAMES: [&str; 28] = [
         "it",
         "that",
         "this",
@@ -502,6 +542,12 @@ fn name(item: &str, open: bool) -> Option<String> {
         "自己",
         "我",
         "多种",
+        "everything",
+        "all",
+        "别的",
+        "其他",
+        "其它",
+        "什么",
         "这些",
     ];
     let item = BETWEEN.replace(item.trim(), "");

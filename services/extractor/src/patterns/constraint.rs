@@ -16,10 +16,7 @@ fixed!(
 );
 fixed!(MAGNETIC, r"核磁|磁共振|mr");
 // An examination without contrast that one may or may not have.
-fixed!(
-    PLAIN_MRI,
-    r"核磁(?:共振)?|磁共振|\bmri(?: scans?)?\b"
-);
+fixed!(PLAIN_MRI, r"核磁(?:共振)?|磁共振|\bmri(?: scans?)?\b");
 // "an MRI, but not a CT": the examination itself is denied.
 fixed!(
     NOT_RIGHT_BEFORE,
@@ -112,8 +109,8 @@ fn contrast(scene: &Scene<'_>, found: &mut Vec<Found>) {
     let is_said = MAY.is_match(scene.text);
     let with_contrast: Vec<_> = CONTRAST.find_iter(scene.text).collect();
     for hit in &with_contrast {
-        let is_refused = MAY_NOT.is_match(scene.text)
-            || NOT_RIGHT_BEFORE.is_match(&scene.text[..hit.start()]);
+        let is_refused =
+            MAY_NOT.is_match(scene.text) || NOT_RIGHT_BEFORE.is_match(&scene.text[..hit.start()]);
         if !is_refused && !is_said {
             continue;
         }

@@ -231,8 +231,8 @@ fn read(
         .amounts
         .iter()
         .any(|a| is_dose(a) && a.start >= left && a.end <= right);
-    let has_dose = has_range
-        || dose(scene, drug, left, right).is_some() || schedule(after).is_some();
+    let has_dose =
+        has_range || dose(scene, drug, left, right).is_some() || schedule(after).is_some();
     (has_dose && !is_open && is_report(drug.range.start) && !scene.negated_before(drug.range.start))
         .then_some(Reading {
             polarity: Polarity::Positive,
@@ -282,6 +282,12 @@ fn medication(
             .or_else(|| schedule(&scene.text[left..drug.range.start]))
             .or_else(|| schedule(scene.text));
         found.holds = duration(scene);
+        // One day's dose among several is no schedule either.
+        let near = |a: &&Amount| a.start >= left && a.end <= right && is_dose(a);
+        let has_many = scene.amounts.iter().filter(near).count() > 1;
+        if has_many && found.quantity.is_none() {
+            found.schedule = None;
+        }
     } else {
         found.quantity = dose(scene, drug, left, right);
     }
@@ -449,6 +455,19 @@ fn open_drugs(scene: &Scene<'_>) -> Vec<Drug> {
             .as_str()
             .trim_end_matches(['了', '的', '每', '各'])
             .trim();
+        // 药物Zyx1: the generic word is no part of the name, the digit is.
+        let lead = ["药物", "药品", "一种叫", "叫做", "叫"]
+            .iter()
+            .find_map(|word| phrase.strip_prefix(word))
+            .map_or(0, |rest| phrase.len() - rest.len());
+        let start = obj.start() + lead;
+        let phrase = &phrase[lead..];
+        let is_latin = phrase.ends_with(|c: char| c.is_ascii_alphanumeric());
+        let more = scene.text[start + phrase.len()..]
+            .bytes()
+            .take_while(|b| is_latin && b.is_ascii_digit())
+            .count();
+        let phrase = &scene.text[start..start + phrase.len() + more];
         let first = phrase.split_whitespace().next().unwrap_or(phrase);
         let is_sure = matches!(
             hit.name("cue").map(|m| m.as_str()),
@@ -505,7 +524,7 @@ fn open_drugs(scene: &Scene<'_>) -> Vec<Drug> {
             continue;
         }
         if let Some(name) = open_drug(phrase) {
-            let range = obj.start()..obj.start() + phrase.len();
+            let range = start..start + phrase.len();
             found.push(Drug {
                 name,
                 range,

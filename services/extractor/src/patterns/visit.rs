@@ -15,7 +15,9 @@ fixed!(
     DUE,
     r"预约|约了|约好|约在|挂了.{0,8}号|挂号|要去|要做|需要做|得去|将|打算做|准备做|安排|定在|定于|排在|复查|复诊|空腹|该[去做]|\b(?:appointment|scheduled|booked|due|will|going to|have (?:a|an|my)|'ll|need to|needs to|is on|is at|coming up|set for|moved to|rescheduled)\b"
 );
-fixed!(BLOOD, r"抽(?:的|了|过|完|个)?血|验(?:的|了|过)?血|\bblood (?:was |were |has been |got )?(?:just )?(?:drawn|taken)\b|\b(?:drew|took) (?:my |some )?blood\b"
+fixed!(
+    BLOOD,
+    r"抽(?:的|了|过|完|个)?血|验(?:的|了|过)?血|\bblood (?:was |were |has been |got )?(?:just )?(?:drawn|taken)\b|\b(?:drew|took) (?:my |some )?blood\b"
 );
 fixed!(
     VACCINE,
@@ -23,7 +25,8 @@ fixed!(
 );
 fixed!(
     FALL,
-    r"摔(?:了|倒|跤|下|伤)|跌(?:了|倒|下|伤)|滑倒|\b(?:fell(?: down| over| off)?|had a (?:bad )?fall|slipped and fell)\b(?P<not> (?:asleep|ill|in love|behind|pregnant|apart))?");
+    r"摔(?:了|倒|跤|下|伤)|跌(?:了|倒|下|伤)|滑倒|\b(?:fell(?: down| over| off)?|had a (?:bad )?fall|slipped and fell)\b(?P<not> (?:asleep|ill|in love|behind|pregnant|apart))?"
+);
 fixed!(
     SURGERY,
     r"(?P<obj>[^,;\s做了过的行]{1,14})(?:手术|切除术|置换术|移植术|成形术|修补术|造影术|介入术|搭桥术|结扎术|融合术|消融术|引流术|根治术)|\b(?:had|underwent|got|received)\s+(?:an? |my |the )?(?P<en>(?:[a-z-]+ ){0,3}(?:surgery|operation|transplant|replacement|[a-z]+ectomy|[a-z]+plasty|[a-z]+otomy|bypass))\b"
@@ -34,7 +37,7 @@ fixed!(
 );
 fixed!(
     CANCEL,
-    r"取消|不去了|不用(?:去|做|来)|\b(?:cancel(?:l?ed)?|called off)\b"
+    r"取消|不去[^,;]{0,6}了|不用(?:去|做|来)|\b(?:cancel(?:l?ed)?|called off)\b"
 );
 fixed!(
     GENERAL,
@@ -112,8 +115,10 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
                 Some(moment) if is_due => {
                     found.extend(appointment(scene, "blood test", moment, hit.start()))
                 }
-                Some(_) | None if hit.as_str().contains(['的', '了', '过', '完'])
-                    || hit.as_str().is_ascii() => {
+                Some(_) | None
+                    if hit.as_str().contains(['的', '了', '过', '完'])
+                        || hit.as_str().is_ascii() =>
+                {
                     found.push(done(scene, "blood test", Kind::Event, hit.start()));
                 }
                 Some(_) | None => (),
@@ -122,9 +127,10 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
             let is_wish = NOT_YET.is_match(&scene.text[..hit.start()]);
             let is_done = !is_wish && !scene.negated_before(hit.start());
             found.extend(is_done.then(|| done(scene, "vaccination", Kind::Event, hit.start())));
-        } else if let Some(hit) = FALL.captures(scene.text).filter(|hit| {
-            hit.name("not").is_none() && moment(scene, Direction::Past).is_some()
-        }) {
+        } else if let Some(hit) = FALL
+            .captures(scene.text)
+            .filter(|hit| hit.name("not").is_none() && moment(scene, Direction::Past).is_some())
+        {
             let at = hit.get(0).map_or(0, |m| m.start());
             if !scene.negated_before(at) {
                 let mut one = done(scene, "fall", Kind::Event, at);
@@ -276,7 +282,7 @@ fn appointment(scene: &Scene<'_>, name: &str, moment: &Moment, anchor: usize) ->
 // Said of the visit as a whole: no date is needed to end it.
 fixed!(
     CANCELLED,
-    r"取消了|[被已]取消|^取消|不去了|不用(?:去|来)?(?:复查|复诊)了|\b(?:is|was|been|has|got|i|we|they|he|she) cancel(?:l?ed)\b|\bcancel(?:l?ed)$|\bcalled off\b"
+    r"取消了|[被已]取消|^取消|不去[^,;]{0,6}了|不用(?:去|来)?(?:复查|复诊)了|\b(?:is|was|been|has|got|i|we|they|he|she) cancel(?:l?ed)\b|\bcancel(?:l?ed)$|\bcalled off\b"
 );
 
 /// A visit that will not be, named without its date.

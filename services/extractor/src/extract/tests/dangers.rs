@@ -5,15 +5,23 @@ use super::*;
 #[test]
 fn the_half_of_the_day_counts_with_minutes() {
     for (text, time) in [
-        ("I have a dentist appointment tomorrow at 7:30 pm", "19T19:30"),
+        (
+            "I have a dentist appointment tomorrow at 7:30 pm",
+            "19T19:30",
+        ),
         ("dentist appointment tomorrow 8:15 PM", "19T20:15"),
         ("My follow-up is tomorrow at 2:45 p.m.", "19T14:45"),
         ("follow-up appointment tomorrow 4:30pm", "19T16:30"),
         ("follow-up appointment tomorrow evening at 6:30", "19T18:30"),
-        ("follow-up appointment tomorrow at 6:30 in the evening", "19T18:30"),
+        (
+            "follow-up appointment tomorrow at 6:30 in the evening",
+            "19T18:30",
+        ),
         ("follow-up appointment tomorrow at 12:30 am", "19T00:30"),
         ("follow-up appointment tomorrow at 9:30 am", "19T09:30"),
         ("follow-up appointment tomorrow at 12:30 pm", "19T12:30"),
+        ("My follow-up is tomorrow at 7.30 pm", "19T19:30"),
+        ("My follow-up is tomorrow at 9 pm", "19T21:00"),
         ("复查：明天下午4:30", "19T16:30"),
         ("明天晚上7:30复查", "19T19:30"),
         ("明天上午9:30复查", "19T09:30"),
@@ -50,11 +58,17 @@ fn two_of_a_kind_are_two_persons() {
 fn the_examination_belongs_to_the_answer() {
     check(
         "不可以做增强 CT。可以做增强 MRI",
-        &["contrast_ct=not_allowed", "contraindication=contrast mri not"],
+        &[
+            "contrast_ct=not_allowed",
+            "contraindication=contrast mri not",
+        ],
     );
     check(
         "I can't have a contrast CT. I can have a contrast MRI.",
-        &["contrast_ct=not_allowed", "contraindication=contrast mri not"],
+        &[
+            "contrast_ct=not_allowed",
+            "contraindication=contrast mri not",
+        ],
     );
     check("我不能做核磁共振", &["contraindication=mri"]);
     check("I cannot have an MRI", &["contraindication=mri"]);
@@ -109,26 +123,75 @@ fn a_denial_denies_for_everybody_it_names() {
         "Neither I nor my wife has diabetes",
         &["condition=diabetes not", "spouse condition=diabetes not"],
     );
-    check("医生排除了我有冠心病", &["condition=coronary artery disease not"]);
+    check(
+        "医生排除了我有冠心病",
+        &["condition=coronary artery disease not"],
+    );
     check(
         "I don't have diabetes nor asthma",
         &["condition=diabetes not", "condition=asthma not"],
     );
-    check("FH: breast cancer (mother)", &["mother condition=breast cancer"]);
+    check(
+        "冠心病已经排除",
+        &["condition=coronary artery disease not change"],
+    );
+    check(
+        "Coronary artery disease was ruled out",
+        &["condition=coronary artery disease not change"],
+    );
+    check(
+        "排除了糖尿病和高血压",
+        &["condition=diabetes not", "condition=hypertension not"],
+    );
+    check("不能排除肺结核", &[]);
+    check(
+        "FH: breast cancer (mother)",
+        &["mother condition=breast cancer"],
+    );
+    check(
+        "家族史：乳腺癌（母亲）",
+        &["mother condition=breast cancer"],
+    );
+    check(
+        "Family history: diabetes (maternal grandmother)",
+        &["other(maternal grandmother) condition=diabetes"],
+    );
 }
 
 #[test]
 fn the_last_word_of_a_repair_counts() {
-    check("I take warfarin 5 mg, sorry, 3 mg.", &["medication=warfarin 3 mg"]);
+    check(
+        "I take warfarin 5 mg, sorry, 3 mg.",
+        &["medication=warfarin 3 mg"],
+    );
     check("我吃华法林 5 mg，不对，3 mg", &["medication=warfarin 3 mg"]);
     check("我对青霉素过敏，不对，是头孢", &["allergy=cephalosporin"]);
     check(
         "I am allergic to penicillin, no wait, cephalosporin",
         &["allergy=cephalosporin"],
     );
+    check(
+        "I take metformin 500 mg, no, 1000 mg",
+        &["medication=metformin 1000 mg"],
+    );
+    check(
+        "我吃二甲双胍500 mg，哦不，1000 mg",
+        &["medication=metformin 1000 mg"],
+    );
+    check(
+        "I take lisinopril, sorry, losartan 50 mg",
+        &["medication=losartan 50 mg"],
+    );
+    check(
+        "I have asthma, no diabetes",
+        &["condition=asthma", "condition=diabetes not"],
+    );
     check("I live in Leeds, I mean York", &["address=york"]);
     check("我住在北京，不对，是上海", &["address=上海"]);
-    check("我爸对青霉素过敏，不对，是我妈", &["mother allergy=penicillin"]);
+    check(
+        "我爸对青霉素过敏，不对，是我妈",
+        &["mother allergy=penicillin"],
+    );
 }
 
 #[test]
@@ -153,6 +216,11 @@ fn the_second_half_is_heard() {
         "I'm not allergic to anything except penicillin",
         &["allergy=penicillin"],
     );
+    check(
+        "I don't have any allergies except penicillin",
+        &["allergy=penicillin"],
+    );
+    check("我除了青霉素都不过敏", &["allergy=penicillin"]);
     check(
         "My mother and I are allergic to nuts",
         &["mother allergy=tree nut", "allergy=tree nut"],
@@ -193,8 +261,15 @@ fn weekly_is_not_daily() {
 
 #[test]
 fn an_unlisted_name_is_the_value() {
-    check("I take drug Zyx1 10 mg daily", &["medication=zyx1 10 mg once_daily"]);
-    check("I take the tablet Korvex 10 mg", &["medication=korvex 10 mg"]);
+    check(
+        "I take drug Zyx1 10 mg daily",
+        &["medication=zyx1 10 mg once_daily"],
+    );
+    check("我在吃药物Zyx1 10 mg", &["medication=zyx1 10 mg"]);
+    check(
+        "I take the tablet Korvex 10 mg",
+        &["medication=korvex 10 mg"],
+    );
 }
 
 #[test]
@@ -216,7 +291,11 @@ fn off_the_record_covers_the_whole_message() {
 #[test]
 fn a_cancelled_visit_ends() {
     check("复查取消了", &["appointment=follow-up not change"]);
-    check("My follow-up is cancelled", &["appointment=follow-up not change"]);
+    check("不去复查了", &["appointment=follow-up not change"]);
+    check(
+        "My follow-up is cancelled",
+        &["appointment=follow-up not change"],
+    );
     check(
         "My follow-up on Thursday is cancelled",
         &["appointment=follow-up not change 2026-06-25"],
@@ -225,8 +304,14 @@ fn a_cancelled_visit_ends() {
 
 #[test]
 fn what_happened_is_kept_in_both_languages() {
-    check("Blood was drawn last Friday.", &["examination=blood test 2026-06-12"]);
-    check("I was vaccinated yesterday", &["examination=vaccination 2026-06-17"]);
+    check(
+        "Blood was drawn last Friday.",
+        &["examination=blood test 2026-06-12"],
+    );
+    check(
+        "I was vaccinated yesterday",
+        &["examination=vaccination 2026-06-17"],
+    );
     check("我昨天打了疫苗", &["examination=vaccination 2026-06-17"]);
     check("I fell three days ago", &["event=fall 2026-06-15"]);
     check("我三天前摔倒了", &["event=fall 2026-06-15"]);

@@ -74,7 +74,10 @@ fn every_statement_has_its_own_subject() {
     );
     check(
         "我外婆对芒果过敏，我对虾过敏",
-        &["other(maternal grandmother) allergy=mango", "allergy=shrimp"],
+        &[
+            "other(maternal grandmother) allergy=mango",
+            "allergy=shrimp",
+        ],
     );
     check(
         "My wife is allergic to shellfish and I have asthma",
