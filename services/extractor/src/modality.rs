@@ -93,7 +93,7 @@ fixed!(
 // Animals live with people and take the same drugs.
 fixed!(
     ANIMAL,
-    r"(?:^|我们?家的?|我们?的|我|家里的?|他家的?|她家的?|养的)(?:那只|这只|一只|老|小|大|那条|这条)?(?:狗狗|小狗|狗|猫咪|小猫|猫|宠物|兔子|仓鼠|鹦鹉|金毛|泰迪|哈士奇|柯基|布偶)(?:也|都|最近|现在|好像|每天|一直)?(?:对|有|在|得|吃|患|是|不|打|服|用|需要|体重|被|怀)|\b(?:my|our|his|her|their|the|a)\s+(?:\w+\s+)?(?:dog|cat|puppy|kitten|pet|horse|pony|rabbit|hamster|parrot|cow|guinea pig|ferret)s?,?\s+(?:(?:\w+,|also|just|now|never|always|currently|recently)\s+)?(?:is|are|was|were|has|have|had|takes?|took|needs?|gets?|got|can't|cannot|can|eats?|drinks?|doesn't|does|lives?|weighs|suffers?|started|stopped|developed)\b"
+    r"(?:^|我们?家的?|我们?的|我|家里的?|他家的?|她家的?|养的|\p{Han}{1,4}家的?)(?:那只|这只|一只|老|小|大|那条|这条)?(?:狗狗|小狗|狗|猫咪|小猫|猫|宠物|兔子|仓鼠|鹦鹉|金毛|泰迪|哈士奇|柯基|布偶)(?:也|都|最近|现在|好像|每天|一直)?(?:对|有|在|得|吃|患|是|不|打|服|用|需要|体重|被|怀)|\b(?:my|our|his|her|their|the|a)\s+(?:\w+\s+)?(?:dog|cat|puppy|kitten|pet|horse|pony|rabbit|hamster|parrot|cow|guinea pig|ferret)s?,?\s+(?:(?:\w+,|also|just|now|never|always|currently|recently)\s+)?(?:is|are|was|were|has|have|had|takes?|took|needs?|gets?|got|can't|cannot|can|eats?|drinks?|doesn't|does|lives?|weighs|suffers?|started|stopped|developed)\b"
 );
 fixed!(IT, r"^(?:and |but )?(?:it|it's)\b|^它");
 
@@ -109,9 +109,7 @@ pub(crate) fn modality(clause: &str, asks: bool, supposed: bool) -> Modality {
         Some(RejectCode::ReportedQuestion)
     } else if supposed || HYPOTHETICAL.is_match(clause) {
         Some(RejectCode::Hypothetical)
-    } else if asks || is_question(clause) || FORGET.is_match(clause) {
-        Some(RejectCode::NotUserAssertion)
-    } else if RETRACTED.is_match(clause) {
+    } else if asks || is_question(clause) || FORGET.is_match(clause) || RETRACTED.is_match(clause) {
         Some(RejectCode::NotUserAssertion)
     } else if OTHER_SPEAKER.is_match(clause) {
         Some(RejectCode::OtherSpeaker)

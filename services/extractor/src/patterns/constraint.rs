@@ -109,8 +109,16 @@ fn contrast(scene: &Scene<'_>, found: &mut Vec<Found>) {
     let is_said = MAY.is_match(scene.text);
     let with_contrast: Vec<_> = CONTRAST.find_iter(scene.text).collect();
     for hit in &with_contrast {
+        // "no contrast CT, contrast MRI is fine": the words beside the examination rule, if there are any.
+        let from = scene.text[..hit.start()].rfind(',').map_or(0, |at| at + 1);
+        let to = scene.text[hit.end()..]
+            .find(',')
+            .map_or(scene.text.len(), |at| hit.end() + at);
+        let beside = &scene.text[from..to];
+        let is_alone = !MAY.is_match(beside) && !MAY_NOT.is_match(beside);
+        let words = if is_alone { scene.text } else { beside };
         let is_refused =
-            MAY_NOT.is_match(scene.text) || NOT_RIGHT_BEFORE.is_match(&scene.text[..hit.start()]);
+            MAY_NOT.is_match(words) || NOT_RIGHT_BEFORE.is_match(&scene.text[..hit.start()]);
         if !is_refused && !is_said {
             continue;
         }

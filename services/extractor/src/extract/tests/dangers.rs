@@ -70,6 +70,13 @@ fn the_examination_belongs_to_the_answer() {
             "contraindication=contrast mri not",
         ],
     );
+    check(
+        "I may not have contrast CT, contrast MRI is fine",
+        &[
+            "contrast_ct=not_allowed",
+            "contraindication=contrast mri not",
+        ],
+    );
     check("我不能做核磁共振", &["contraindication=mri"]);
     check("I cannot have an MRI", &["contraindication=mri"]);
     check("我可以做核磁", &["contraindication=mri not"]);
@@ -85,6 +92,9 @@ fn what_was_not_said_is_not_kept() {
         "My dog takes prednisone 5 mg",
         "My cat has diabetes. It takes insulin 2 units.",
         "我家猫有糖尿病",
+        "邻居家的狗对鸡肉过敏",
+        "My dog has diabetes. It takes insulin.",
+        "我妈说：“我有糖尿病”",
         "除非我有糖尿病否则不用查",
         "Unless I have diabetes, no test is needed",
         "要不是我对青霉素过敏，就用了",
@@ -186,6 +196,13 @@ fn the_last_word_of_a_repair_counts() {
         "I have asthma, no diabetes",
         &["condition=asthma", "condition=diabetes not"],
     );
+    let set = extract(
+        &turn(Role::User, "I take warfarin 5 mg, sorry, 3 mg."),
+        &Context::default(),
+    );
+    // The words that are kept tell the same dose as the quantity.
+    let claim = &set.candidates[0].claim;
+    assert_eq!(claim.text.expose(), "I take warfarin 5 mg, sorry, 3 mg");
     check("I live in Leeds, I mean York", &["address=york"]);
     check("我住在北京，不对，是上海", &["address=上海"]);
     check(
@@ -235,6 +252,7 @@ fn a_range_is_no_single_dose() {
         "I take warfarin 2.5 mg on Monday and 5 mg on Tuesday",
         &["medication=warfarin"],
     );
+    check("体重 60-65 kg", &[]);
     check("I take warfarin .5 mg", &["medication=warfarin 0.5 mg"]);
 }
 
