@@ -1,6 +1,8 @@
 //! Recall's questions, read with the extractor's lexicons: one vocabulary for what is stored and what
 //! is asked.
 
+use std::ops::Range;
+
 use anamnesis_domain::memory::Entity;
 use anamnesis_domain::owner::Subject;
 use anamnesis_recall::understand::QueryReader;
@@ -14,5 +16,13 @@ impl QueryReader for LexiconReader {
 
     fn subject(&self, text: &str) -> Option<Subject> {
         anamnesis_extractor::query_subject(text)
+    }
+
+    fn things(&self, text: &str) -> Vec<Range<usize>> {
+        anamnesis_extractor::query_things(text)
+    }
+
+    fn persons(&self, text: &str) -> Vec<Range<usize>> {
+        anamnesis_extractor::query_persons(text)
     }
 }

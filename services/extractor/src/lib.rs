@@ -32,4 +32,4 @@ mod subject;
 
 pub use context::{Context, Episodes, Said};
 pub use extract::extract;
-pub use query::{query_entities, query_subject};
+pub use query::{query_entities, query_persons, query_subject, query_things};

@@ -109,20 +109,17 @@ impl Recall {
                 .is_none_or(|kinds| kinds.contains(kind))
         };
         let kinds: Vec<Kind> = kinds.iter().copied().filter(is_admitted).collect();
-        if kinds.is_empty() {
-            return Ok(Vec::new());
-        }
-        let filter = Filter {
-            kinds: Some(kinds),
-            ..filter.clone()
-        };
-        let page = self
-            .parts
-            .stores
-            .records
-            .list(&filter, Order::Valid, LISTED_MAX, None)
-            .await?;
-        Ok(page.versions)
+        // Kind by kind, so that many recent doses do not crowd out an old allergy.
+        let pages = kinds.into_iter().map(async |kind| {
+            let filter = Filter {
+                kinds: Some(vec![kind]),
+                ..filter.clone()
+            };
+            let records = &self.parts.stores.records;
+            records.list(&filter, Order::Valid, LISTED_MAX, None).await
+        });
+        let pages = try_join_all(pages).await?;
+        Ok(pages.into_iter().flat_map(|page| page.versions).collect())
     }
 
     pub(crate) async fn why_nothing(&self, reach: &Reach) -> Result<Reason, RecallError> {

@@ -2,7 +2,7 @@
 //! the authority check every memory, scores, and says so when it does not know.
 //!
 //! - [`request`]: what a caller may ask
-//! - [`understand`], `cues`, `terms`: what the question is about, and how much of it a memory says
+//! - [`understand`], `asked`, `cues`, `terms`: what the question is about, and how much of it a memory says
 //! - `reach`: which memories may answer at all
 //! - `legs`, `fuse`: what the stores propose; `authority`: what is confirmed of it
 //! - [`score`], [`select`]: how good each is, and which are the answer
@@ -28,6 +28,7 @@ pub mod select;
 pub mod service;
 pub mod understand;
 
+mod asked;
 mod authority;
 mod cues;
 mod fuse;

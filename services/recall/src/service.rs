@@ -379,10 +379,9 @@ impl Recall {
         );
         let reach = reach(scope, seen.cut, ask, &understood, readable, seen.now);
 
-        let (legs, listed) = tokio::join!(
-            self.legs(&reach, &understood),
-            self.listed(&reach, &understood.kinds)
-        );
+        let kinds = understood.terms.kinds_to_list();
+        let (legs, listed) =
+            tokio::join!(self.legs(&reach, &understood), self.listed(&reach, &kinds));
         let [text, vector, graph] = legs;
         let fused = fuse(&text.hits, &vector.hits, &graph.hits);
         let confirmed = self.confirm(&reach, fused, listed?).await?;
