@@ -167,6 +167,14 @@ fn push_new<T: Copy + PartialEq>(into: &mut Vec<T>, more: &[T]) {
     }
 }
 
+/// "Medications" and "food" name a sort of things and no thing.
+fn is_general(entity: &Entity) -> bool {
+    matches!(
+        entity.name.expose(),
+        "drug" | "food" | "any" | "environment"
+    )
+}
+
 /// The longest at each place: 过敏性鼻炎 is a disease and no 过敏.
 fn stretches(
     question: &str,
@@ -182,7 +190,7 @@ fn stretches(
         let places: Vec<usize> = entities
             .iter()
             .enumerate()
-            .filter(|(_, entity)| named.contains(entity))
+            .filter(|(_, entity)| named.contains(entity) && !is_general(entity))
             .map(|(place, _)| place)
             .collect();
         if !places.is_empty() {

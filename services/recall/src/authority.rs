@@ -15,6 +15,7 @@ use crate::metrics::{DROPPED_TOTAL, FOREIGN_TOTAL};
 use crate::reach::Reach;
 use crate::select::Scored;
 use crate::service::{Recall, RecallError};
+use crate::terms::Terms;
 
 /// Most memories of a kind that the question names outright which join the legs' hits.
 const LISTED_MAX: usize = 50;
@@ -120,6 +121,33 @@ impl Recall {
         });
         let pages = try_join_all(pages).await?;
         Ok(pages.into_iter().flat_map(|page| page.versions).collect())
+    }
+
+    /// Whether something would have answered that ended before the time asked about. Only looked for
+    /// when nothing answers.
+    pub(crate) async fn is_over(
+        &self,
+        reach: &Reach,
+        terms: &Terms,
+        floor: f64,
+    ) -> Result<bool, RecallError> {
+        let kinds = terms.kinds_to_list();
+        for filter in reach.filters.iter().filter(|f| f.valid_at.is_some()) {
+            let ended = Filter {
+                valid_at: None,
+                ..filter.clone()
+            };
+            let listed = self.listed_by(&ended, &kinds).await?;
+            let is_any = own(&ended, listed).any(|version| {
+                let to = version.memory.standing.valid_to;
+                to.is_some_and(|to| to <= reach.at)
+                    && terms.relevance(&version.memory, 0.0) >= floor
+            });
+            if is_any {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     pub(crate) async fn why_nothing(&self, reach: &Reach) -> Result<Reason, RecallError> {

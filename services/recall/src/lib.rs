@@ -3,7 +3,7 @@
 //!
 //! - [`request`]: what a caller may ask
 //! - [`understand`], `asked`, `cues`, `terms`: what the question is about, and how much of it a memory says
-//! - `reach`: which memories may answer at all
+//! - `reach`, `relatives`: which memories may answer at all
 //! - `legs`, `fuse`: what the stores propose; `authority`: what is confirmed of it
 //! - [`score`], [`select`]: how good each is, and which are the answer
 //! - [`answer`], [`context`], [`compose`]: what the caller gets
@@ -34,6 +34,7 @@ mod cues;
 mod fuse;
 mod legs;
 mod reach;
+mod relatives;
 mod terms;
 mod turns;
 mod wait;

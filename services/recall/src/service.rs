@@ -433,9 +433,12 @@ impl Recall {
         let selected = select(scored, floor, ask.top_k);
 
         let reason = match (selected.is_empty(), is_any_known) {
+            (false, _) => None,
+            (true, _) if self.is_over(&reach, &understood.terms, floor).await? => {
+                Some(Reason::Over)
+            }
             (true, true) => Some(Reason::BelowFloor),
             (true, false) => Some(self.why_nothing(&reach).await?),
-            (false, _) => None,
         };
         let explain =
             considered.map(|all| explain(&understood, &reach, floor, all, &selected, &silent));
