@@ -127,7 +127,7 @@ impl Parts {
                 &mut parts.kinds,
                 &[Kind::Allergy, Kind::Contraindication, Kind::Medication],
             );
-        } else if is_about_harm {
+        } else if is_about_harm && !is_list(question) {
             // In 药物过敏 and "allergic to any medication" the drug says what the allergy is to.
             parts.kinds.retain(|kind| *kind != Kind::Medication);
         }
@@ -165,6 +165,13 @@ fn push_new<T: Copy + PartialEq>(into: &mut Vec<T>, more: &[T]) {
             into.push(*one);
         }
     }
+}
+
+/// 药和过敏 are two things that are asked for.
+fn is_list(question: &str) -> bool {
+    ["和", "跟", "与", "、", "以及", "还有", " and ", "&", ","]
+        .iter()
+        .any(|word| question.contains(word))
 }
 
 /// "Medications" and "food" name a sort of things and no thing.

@@ -315,7 +315,7 @@ pub(crate) fn is_request(question: &str) -> bool {
 
 /// Words that say nothing more once a question has named a kind or a thing.
 pub(crate) fn is_light(token: &str) -> bool {
-    const HAN: &str = "食物品东西得患吃喝服打做过开给帮查列出正说讲史记录清单全部所最新结果水平下次日期时间号天每毫克片种类名称本人谁家里面能可以要会还在是有没的了吗呢吧我你您他她它都和与及对把被什么哪怎多少几个这那就又也很啥去到为用点张想请问看病情况现目前经常";
+    const HAN: &str = "食物品东西呀嘛么不儿者于从由此该将让先再已才只更各另且但而其之嗯哦啦咱俺来自己多大小老共总位份次性型量卡钱症原因些得患吃喝服打做过开给帮查列出正说讲史记录清单全部所最新结果水平下次日期时间号天每毫克片种类名称本人谁家里面能可以要会还在是有没的了吗呢吧我你您他她它都和与及对把被什么哪怎多少几个这那就又也很啥去到为用点张想请问看病情况现目前经常";
     const LATIN: &[&str] = &[
         "take",
         "took",
@@ -402,7 +402,7 @@ pub(crate) fn is_light(token: &str) -> bool {
         "home",
     ];
     if token.chars().all(tokens::is_han) {
-        return token.chars().count() == 1 || token.chars().all(|c| HAN.contains(c));
+        return token.chars().all(|c| HAN.contains(c));
     }
     static LATIN_TOKENS: OnceLock<BTreeSet<String>> = OnceLock::new();
     LATIN_TOKENS

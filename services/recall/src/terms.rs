@@ -69,6 +69,13 @@ impl Terms {
             // A pair of characters says more than each of them; a lone cue such as 药 still tells.
             terms.retain(|term| !is_single(&term.token) || !term.kinds.is_empty());
         }
+        let is_more = !parts.cues.is_empty() || !parts.things.is_empty();
+        if let [only] = terms.as_mut_slice()
+            && is_more
+        {
+            // 我能吃虾吗, 猫叫什么名字: the one word left is what the question is about.
+            only.weight = only.weight.max(1.0);
+        }
         let is_about_harm = parts.is_request
             || parts.kinds.contains(&Kind::Allergy)
             || parts.kinds.contains(&Kind::Contraindication);
@@ -516,6 +523,21 @@ mod tests {
         ] {
             assert_eq!(is_identifier(token), expected, "{token}");
         }
+    }
+
+    #[test]
+    fn an_unknown_thing_beside_a_cue_is_what_the_question_is_about() {
+        check("我能吃虾吗", Kind::Allergy, "我对花生过敏", false);
+        check("我有精神疾病吗", Kind::Condition, "我有哮喘", false);
+        check("我有什么疾病呀", Kind::Condition, "我有哮喘", true);
+        check("我的药和过敏", Kind::Medication, "我吃二甲双胍", true);
+        check(
+            "allergies and medications",
+            Kind::Medication,
+            "我吃二甲双胍",
+            true,
+        );
+        check("药物过敏", Kind::Medication, "我每天吃二甲双胍", false);
     }
 
     #[test]
