@@ -10,9 +10,7 @@ use anamnesis_domain::owner::{Owner, OwnerScope, Scope, Subject};
 use anamnesis_domain::text::Text;
 use anamnesis_domain::time::{Known, Timestamp};
 use anamnesis_extractor::stage::Extractor;
-use anamnesis_extractor::{
-    Episodes, query_entities, query_persons, query_subject, query_things,
-};
+use anamnesis_extractor::{Episodes, query_entities, query_persons, query_subject, query_things};
 use anamnesis_indexer::stage::Indexer;
 use anamnesis_intake::commands::Order;
 use anamnesis_intake::message::Message;
