@@ -37,7 +37,7 @@ use anamnesis_domain::memory::Claim;
 
 pub use context::{Context, Episodes, Said};
 pub use extract::extract;
-pub use query::{query_entities, query_subject};
+pub use query::{query_entities, query_persons, query_subject, query_things};
 
 /// What a sentence states on its own, without a conversation around it and without its episode.
 pub fn statements(turn: &Turn) -> Vec<Claim> {
