@@ -186,7 +186,11 @@ impl Terms {
         for term in &self.terms {
             all += term.weight;
             let is_said = term.said.iter().any(says);
-            let is_named = term.entities.iter().any(|place| {
+            // The first is the thing itself. The classes behind it say who must not have it; that another
+            // drug of a class is taken answers nothing.
+            let is_harm = matches!(memory.claim.kind, Kind::Allergy | Kind::Contraindication);
+            let told = if is_harm { term.entities.len() } else { 1 };
+            let is_named = term.entities.iter().take(told).any(|place| {
                 self.names.get(*place).is_some_and(says)
                     || self
                         .entities
