@@ -1,6 +1,8 @@
 //! Recall's questions and explicit writes, read with the extractor's lexicons and rules: one vocabulary
 //! for what is said, stored and asked.
 
+use std::ops::Range;
+
 use anamnesis_domain::input::Turn;
 use anamnesis_domain::memory::{Claim, Entity};
 use anamnesis_domain::owner::Subject;
@@ -25,5 +27,13 @@ impl QueryReader for LexiconReader {
 
     fn subject(&self, text: &str) -> Option<Subject> {
         anamnesis_extractor::query_subject(text)
+    }
+
+    fn things(&self, text: &str) -> Vec<Range<usize>> {
+        anamnesis_extractor::query_things(text)
+    }
+
+    fn persons(&self, text: &str) -> Vec<Range<usize>> {
+        anamnesis_extractor::query_persons(text)
     }
 }

@@ -13,7 +13,7 @@ use anamnesis_pipeline::fold::Folded;
 use anamnesis_pipeline::log::EventLog;
 use serde::Serialize;
 
-use crate::replay::read_partition;
+use crate::replay::{each_record, read_partition};
 
 /// How a second candidates record of one turn may be answered.
 const REPEATS: [&str; 3] = ["duplicate", "rejected(erased)", "rejected(id_reused)"];
@@ -181,20 +181,10 @@ async fn keys_of(
     partition: u32,
 ) -> Result<BTreeMap<u64, OwnerKey>, StageError> {
     let mut keys = BTreeMap::new();
-    let mut from = log.start(topic, partition).await?.max(1);
-    let end = log.end(topic, partition).await?;
-    while from < end {
-        let records = log
-            .read(topic, partition, from, 2_000, BATCH_BYTES_MAX)
-            .await?;
-        let Some(last) = records.last() else { break };
-        from = last.position.offset + 1;
-        keys.extend(
-            records
-                .iter()
-                .map(|record| (record.position.offset, record.key)),
-        );
-    }
+    each_record(log, topic, partition, &mut |record| {
+        keys.insert(record.position.offset, record.key);
+    })
+    .await?;
     Ok(keys)
 }
 
@@ -209,35 +199,30 @@ async fn extracted_to(log: &dyn EventLog, partition: u32) -> Result<Extracted, S
         by_origin: BTreeMap::new(),
         parked: BTreeSet::new(),
     };
-    let mut from = 1;
-    let end = log.end(Topic::Candidates, partition).await?;
-    while from < end {
-        let records = log
-            .read(Topic::Candidates, partition, from, 2_000, BATCH_BYTES_MAX)
-            .await?;
-        let Some(last) = records.last() else { break };
-        from = last.position.offset + 1;
-        for record in &records {
-            match read_clear(&record.payload) {
-                Ok(Clear::Input {
-                    origin: Some(origin),
-                    ..
-                }) => {
-                    extracted
-                        .by_origin
-                        .entry(origin.offset)
-                        .or_insert(record.position.offset);
-                }
-                Ok(Clear::Parked(parked)) => {
-                    extracted.parked.insert(parked.owner);
-                }
-                Ok(Clear::Unparked(unparked)) => {
-                    extracted.parked.remove(&unparked.owner);
-                }
-                Ok(_) | Err(_) => (),
+    each_record(
+        log,
+        Topic::Candidates,
+        partition,
+        &mut |record| match read_clear(&record.payload) {
+            Ok(Clear::Input {
+                origin: Some(origin),
+                ..
+            }) => {
+                extracted
+                    .by_origin
+                    .entry(origin.offset)
+                    .or_insert(record.position.offset);
             }
-        }
-    }
+            Ok(Clear::Parked(parked)) => {
+                extracted.parked.insert(parked.owner);
+            }
+            Ok(Clear::Unparked(unparked)) => {
+                extracted.parked.remove(&unparked.owner);
+            }
+            Ok(_) | Err(_) => (),
+        },
+    )
+    .await?;
     Ok(extracted)
 }
 

@@ -9,16 +9,13 @@ use anamnesis_domain::skeleton::Verdict;
 use anamnesis_domain::time::{Known, Timestamp};
 use anamnesis_domain::transition::Outcome;
 use anamnesis_pipeline::codec::{Clear, Codec, Opened, read_clear};
-use anamnesis_pipeline::consumer::{BATCH_BYTES_MAX, StageError};
+use anamnesis_pipeline::consumer::StageError;
 use anamnesis_pipeline::fold::Folded;
-use anamnesis_pipeline::log::{EventLog, Record, partition_of};
+use anamnesis_pipeline::log::{EventLog, partition_of};
 use anamnesis_pipeline::stores::Store;
 use serde::Serialize;
 
-use crate::replay::read_partition;
-
-/// Records per read.
-const READ_RECORDS_MAX: usize = 2_000;
+use crate::replay::{each_record, read_partition};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -96,7 +93,7 @@ async fn in_partition(
 ) -> Result<Option<Certificate>, StageError> {
     let ids = codec.keys().id_key();
     let mut command = None;
-    scan(log, Topic::Commands, partition, &mut |record| {
+    each_record(log, Topic::Commands, partition, &mut |record| {
         if let Ok(Clear::Input { owner, event, .. }) = read_clear(&record.payload)
             && command.is_none()
             && ids.erasure(event) == id
@@ -124,7 +121,7 @@ async fn in_partition(
     let mut receipts = places();
     let mut keys_destroyed = 0;
     let mut notes = Vec::new();
-    scan(log, Topic::Receipts, partition, &mut |record| {
+    each_record(log, Topic::Receipts, partition, &mut |record| {
         if record.key == owner {
             notes.push(record.clone());
         }
@@ -185,25 +182,6 @@ fn progress(decision: Option<&Decision>, receipts: &BTreeMap<String, Receipt>) -
         (true, false) => Progress::Effective,
         (true, true) => Progress::Complete,
     }
-}
-
-async fn scan(
-    log: &dyn EventLog,
-    topic: Topic,
-    partition: u32,
-    see: &mut (dyn FnMut(&Record) + Send),
-) -> Result<(), StageError> {
-    let end = log.end(topic, partition).await?;
-    let mut from = log.start(topic, partition).await?;
-    while from < end {
-        let records = log
-            .read(topic, partition, from, READ_RECORDS_MAX, BATCH_BYTES_MAX)
-            .await?;
-        let Some(last) = records.last() else { break };
-        from = last.position.offset + 1;
-        records.iter().for_each(&mut *see);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -79,6 +79,29 @@ pub async fn read_partition(
     Ok(skeleton)
 }
 
+/// Shows every record of a topic's partition but the identity, in order.
+///
+/// # Errors
+/// When the log cannot be read.
+pub async fn each_record(
+    log: &dyn EventLog,
+    topic: Topic,
+    partition: u32,
+    see: &mut (dyn FnMut(&Record) + Send),
+) -> Result<(), StageError> {
+    let end = log.end(topic, partition).await?;
+    let mut from = log.start(topic, partition).await?.max(1);
+    while from < end {
+        let records = log
+            .read(topic, partition, from, READ_RECORDS_MAX, BATCH_BYTES_MAX)
+            .await?;
+        let Some(last) = records.last() else { break };
+        from = last.position.offset + 1;
+        records.iter().for_each(&mut *see);
+    }
+    Ok(())
+}
+
 /// Every owner's state in one partition.
 pub struct Replayed {
     pub skeleton: Skeleton,

@@ -26,7 +26,7 @@ fixed!(
 );
 fixed!(
     OFF_RECORD,
-    r"(?:^|[^特分区个辨类级差鉴识])别记(?:录|下来?|住|在|进|了)?\s*(?:$|[,.。!；;])|(?:不要|不用|不必|不许|请勿|勿)记(?:录|下来?|住|在案)?\s*(?:$|[,.。!；;])|(?:不要|别|不用|请勿)(?:保存|存档|存下来|存储|记到|写进|记入|录入|留记录|留下记录)|\boff the record\b|(?:^|[,.;!-]\s*|\bplease |\bbut |\band |\bso )(?:don't|do not|never) (?:record|save|store|remember|note|log|keep|write down) (?:this|that|it|any of (?:this|that)|what i)\b|\bkeep (?:this|that|it) (?:off|out of) (?:the|my) (?:record|file|chart)|\bthis is (?:just )?between us\b"
+    r"(?:^|[^特分区辨类级差鉴识个]|这个|那个)别记(?:录|下来?|住|在|进|了)?\s*(?:$|[,.。!；;:])|(?:不要|不用|不必|不许|请勿|勿)记(?:录|下来?|住|在案)?\s*(?:$|[,.。!；;:])|(?:^|[^特分区辨类级差鉴识])(?:别|不要|不用|不必|不许|请勿|勿)(?:存|写下来?|写上|留底|入档|备案|记账)(?:了|啊|吧|哦)?\s*(?:$|[,.。!；;:])|当(?:作|做)?我没[说讲]|(?:不要|别|不用|请勿)(?:保存|存档|存下来|存储|记到|写进|记入|录入|留记录|留下记录)|\boff the record\b|\bforget (?:that )?i (?:ever )?(?:said|mentioned|told|brought)\b|\bpretend i (?:never|didn't)\b|\bstrike that from\b|\bbetween you and me\b|(?:^|[,.;!:-]\s*|\bplease |\bbut |\band |\bso )(?:don't|do not|never) (?:write|put|note|jot|take) (?:(?:this|that|it|any of (?:this|that|it)|anything) )?(?:down|anywhere|in (?:my|the) (?:file|chart|record|records|notes))\b|(?:^|[,.;!:-]\s*|\bplease |\bbut |\band |\bso )(?:don't|do not|never) (?:write|document|mention) (?:this|that|it)\s*(?:$|[,.;!:])|(?:^|[,.;!:-]\s*|\bplease |\bbut |\band |\bso )(?:don't|do not|never) (?:record|save|store|remember|note|log|keep|write down) (?:this|that|it|any of (?:this|that)|what i)\b|\bkeep (?:this|that|it) (?:off|out of) (?:the|my) (?:record|file|chart)|\bthis is (?:just )?between us\b"
 );
 
 /// Credentials, keys and card numbers. The shape of a secret is enough: it is never stored in clear.

@@ -6,6 +6,7 @@
 //! - `fold`, `sentence`, `scene`: from a turn to clauses, each read once
 //! - `lexicon`, `subject`, `negation`, `quantity`, `schedule`, `dates`: what words mean
 //! - `modality`, `explicit`, `gates`, `contrast`: what is asserted, asked to be kept, never kept, moved
+//! - `repair`: words taken back or left out within one sentence
 //! - `patterns`: which facts a clause states
 
 pub mod context;
@@ -24,6 +25,7 @@ mod patterns;
 mod quantity;
 pub mod query;
 mod reading;
+mod repair;
 mod scene;
 mod schedule;
 mod sentence;
@@ -35,7 +37,7 @@ use anamnesis_domain::memory::Claim;
 
 pub use context::{Context, Episodes, Said};
 pub use extract::extract;
-pub use query::{query_entities, query_subject};
+pub use query::{query_entities, query_persons, query_subject, query_things};
 
 /// What a sentence states on its own, without a conversation around it and without its episode.
 pub fn statements(turn: &Turn) -> Vec<Claim> {

@@ -38,7 +38,7 @@ pub(crate) enum Lasting {
 
 fixed!(
     HYPOTHETICAL,
-    r"如果|假如|要是|万一|倘若|假设|假使|若是|倘使|^\s*若|的话$|怎么办|比如说?|例如|举例|^\s*(?:and |but |so |or |then )?(?:if|unless|suppose|supposing|in case|what if|imagine|assuming|whether)\b|\bwhat if\b|\bif i (?:were|was|had|have|am|get|take|got|become)\b|\bwere i\b|\bi would be\b|\bhypothetical|\bfor example\b|\be\.g\."
+    r"如果|假如|要是|要不是|除非|若非|若不是|但愿|真希望|希望(?:我|自己)?(?:没|不|有|是)|险些|差一点|万一|倘若|假设|假使|若是|倘使|^\s*若|的话$|怎么办|比如说?|例如|举例|^\s*(?:and |but |so |or |then )?(?:if|unless|suppose|supposing|in case|what if|imagine|assuming|whether)\b|\bwhat if\b|\bif i (?:were|was|had|have|am|get|take|got|become)\b|\bwere i\b|\bhad i (?:not|been|known|had)\b|\bi would be\b|\b(?:i|he|she|we|they) wish(?:es|ed)?\b|\bif only\b|\bunless\b|\b(?:would|i'd|he'd|she'd)(?: not| never| only| probably| have)? (?:take|taken|use|used|have|had|need|needed|get|start|started|stop|stopped|smoke|drink|live|work)\b|\b(?:almost|nearly) (?:took|taken|had|got|went|started|stopped|quit|used|moved|died)\b|\bhypothetical|\bfor example\b|\be\.g\."
 );
 fixed!(
     REPORTED_QUESTION,
@@ -46,11 +46,11 @@ fixed!(
 );
 fixed!(
     QUESTION_WORDS,
-    r"什么(?:时候|药|东西|样|病)?(?:呢|呀|啊)?$|是不是|有没有|是否|会不会|能不能|可不可以|要不要|为什么|为何|怎么(?:样|办|回事|会)|如何|哪(?:些|个|里|种|儿)|几点|多久|多少|请问|能否|可否|行不行|好不好|吗\s*$|呢\s*$|吧\s*\?|么\s*$|^\s*(?:and |but |so |or )?(?:am|is|are|was|were|do|does|did|can|could|should|would|will|may|might|have|has|shall)\s+(?:i|you|he|she|it|we|they|my|this|that|there|the|anyone|a|an)\b|^\s*(?:and |but |so )?(?:what|why|how|which|who|whose|(?:when|where) (?:is|are|do|does|did|will|should|can|was|were|would|could|am|have|has))\b"
+    r"什么(?:时候|药|东西|样|病)?(?:呢|呀|啊)?$|是不是|有没有|是否|会不会|能不能|可不可以|要不要|为什么|为何|怎么(?:样|办|回事|会)|如何|哪(?:些|个|里|种|儿)|几点|多久|多少|请问|哪有|哪里有|哪儿有|谁说|难道|何曾|怎么可能|能否|可否|行不行|好不好|吗\s*$|呢\s*$|吧\s*\?|么\s*$|^\s*(?:and |but |so |or )?(?:am|is|are|was|were|do|does|did|can|could|should|would|will|may|might|have|has|shall)\s+(?:i|you|he|she|it|we|they|my|this|that|there|the|anyone|a|an)\b|^\s*(?:and |but |so )?(?:what|why|how|which|who|whose|(?:when|where) (?:is|are|do|does|did|will|should|can|was|were|would|could|am|have|has))\b"
 );
 fixed!(
     STRONG_HEDGE,
-    r"(?:^|[^尽])可能|也许|或许|说不定|没准|疑似|怀疑|不确定|不清楚|不知道|拿不准|不记得|记不清|忘了是|未必|不一定|担心|害怕|怕(?:是|自己|我|得|有|会)|恐怕|以为|差点|\b(?:might|maybe|perhaps|possibly|may (?:be|have)|could (?:be|have)|not sure|unsure|don't know|do not know|suspect(?:ed|s)?|worried|afraid|wonder|can't remember|don't remember|not certain|unclear|possible|potentially|supposedly|thought i)\b"
+    r"(?:^|[^尽])可能|(?:不能|不|未|没有|没法|无法|尚未|难以|待)(?:完全)?排除|考虑(?:要|给|为|让|是否|再|把|停|换|加|用|开|是)|(?:打算|准备|计划|想)(?:给|让|为)我|(?:建议|推荐)我?(?:也|先|可以|开始|每天)?(?:吃|服|用|加|换|打)|[^我们己夫生家]\s*(?:觉得|认为|猜|断定|非说|总说)(?:我|他|她)|^\s*\?|\s\?[^\s?]|也许|或许|说不定|没准|疑似|怀疑|不确定|不清楚|不知道|拿不准|不记得|记不清|忘了是|未必|不一定|担心|害怕|怕(?:是|自己|我|得|有|会)|恐怕|以为|差点|\b(?:might|maybe|perhaps|possibly|may (?:be|have)|could (?:be|have)|not sure|unsure|don't know|do not know|suspect(?:ed|s)?|worried|afraid|wonder|can't remember|don't remember|not certain|unclear|possible|potentially|supposedly|thought i|consider(?:s|ed|ing)?|(?:is|are|was|am) thinking (?:of|about)|(?:can't|cannot|can not|not|couldn't|to|yet to) (?:be |been )?rule[d]? out|r/o|(?:my|the|his|her|our|some) \w+(?: \w+)? (?:thinks?|thought|believes?|believed|suspects?|reckons?|assumes?|assumed|fears?|guess(?:es|ed)?|claims?|claimed|insists?))\b"
 );
 fixed!(
     WEAK_HEDGE,
@@ -58,7 +58,7 @@ fixed!(
 );
 fixed!(
     OTHER_SPEAKER,
-    r"网上说|网友|有人说|新闻(?:说|里|上)|文章(?:说|里)|短信(?:里|说|写|上|显示|提示|称)|收到.{0,8}短信|邮件里|广告(?:里|说|上|称)|电视(?:上|里)|说明书|书上说|电影|小说|剧里|梦见|讲述|讲的是|故事|主人公|主角|\b(?:article|the news|website says|read (?:online|that)|on tv|movie|story of|the novel|tv series|the film|a text saying|an email saying|leaflet says|ad says|advert|dreamed|dreamt|character)\b"
+    r"隔壁(?:床|病房|桌)|(?:邻|临|隔)床|同病房|别人|陌生人|路人|某个?人|有个?人(?:有|对|在|得|说)|\b(?:someone|somebody|strangers?|(?:the|a|an|that) (?:man|woman|person|lady|guy|patient|boy|girl) (?:next|beside|across|in the (?:next|other)|opposite|i met)|in the next bed|(?:most|some|many|other) people|people (?:with|who))\b|网上说|网友|有人说|新闻(?:说|里|上)|文章(?:说|里)|短信(?:里|说|写|上|显示|提示|称)|收到.{0,8}短信|邮件里|广告(?:里|说|上|称)|电视(?:上|里)|说明书|书上说|电影|小说|剧里|梦见|讲述|讲的是|故事|主人公|主角|\b(?:article|the news|website says|read (?:online|that)|on tv|movie|story of|the novel|tv series|the film|a text saying|an email saying|leaflet says|ad says|advert|dreamed|dreamt|character)\b"
 );
 fixed!(
     FORGET,
@@ -85,6 +85,23 @@ fixed!(
     r"暂时|暂且|目前先|先不|\b(?:for now|for the time being|temporarily|at the moment|for the moment)\b"
 );
 
+// What was never said, was wrong, or must not be said.
+fixed!(
+    RETRACTED,
+    r"(?:没|没有|从未|从没|从来没有?|并没有?|并未|未曾)(?:跟你|和你|对你|跟谁|曾|这么)?(?:说|讲|提过|提到|提起)|(?:误|错)(?:记|写|录|登记|记录)(?:成|为|了|我|他|她)|错误地?(?:记|写|录|登记|记录|标)|误以为|被误认|误诊(?:为|成|我|说)|(?:不要|别|勿|不用|不许)(?:再)?(?:写|说|登记|注明|标注)(?:成|为|上)?(?:我|他|她)|谣传|(?:不是真的|假的|没这回事)|\b(?:never|didn't|did not|haven't|have not) (?:ever )?(?:said|say|claimed?|told (?:you|anyone|them)|tell (?:you|anyone|them)|mention(?:ed)?|stated?|wrote|written)\b|\b(?:wrongly|mistakenly|incorrectly|falsely|erroneously)\b|\b(?:used to|once|previously|always) (?:think|thought|believed?|assumed?)\b|\b(?:don't|do not|never|please don't) (?:write|say|note|state|put|claim|enter|report)(?: down)? that\b|\b(?:it is|it's|that is|that's) (?:not true|untrue|false|a lie|a myth|a rumou?r|a mistake|wrong) that\b"
+);
+// Animals live with people and take the same drugs.
+fixed!(
+    ANIMAL,
+    r"(?:^|我们?家的?|我们?的|我|家里的?|他家的?|她家的?|养的|\p{Han}{1,4}家的?)(?:那只|这只|一只|老|小|大|那条|这条)?(?:狗狗|小狗|狗|猫咪|小猫|猫|宠物|兔子|仓鼠|鹦鹉|金毛|泰迪|哈士奇|柯基|布偶)(?:也|都|最近|现在|好像|每天|一直)?(?:对|有|在|得|吃|患|是|不|打|服|用|需要|体重|被|怀)|\b(?:my|our|his|her|their|the|a)\s+(?:\w+\s+)?(?:dog|cat|puppy|kitten|pet|horse|pony|rabbit|hamster|parrot|cow|guinea pig|ferret)s?,?\s+(?:(?:\w+,|also|just|now|never|always|currently|recently)\s+)?(?:is|are|was|were|has|have|had|takes?|took|needs?|gets?|got|can't|cannot|can|eats?|drinks?|doesn't|does|lives?|weighs|suffers?|started|stopped|developed)\b"
+);
+fixed!(IT, r"^(?:and |but )?(?:it|it's)\b|^它");
+
+/// Whether the clause speaks of an animal; `of_animal` says that the clause before did.
+pub(crate) fn is_about_animal(clause: &str, of_animal: bool, names_person: bool) -> bool {
+    ANIMAL.is_match(clause) || (of_animal && (IT.is_match(clause) || !names_person))
+}
+
 /// Reads a folded clause. `asks` says that the sentence ends with a question mark and this is its last
 /// clause; `supposed` that an earlier clause of the sentence opened a supposition.
 pub(crate) fn modality(clause: &str, asks: bool, supposed: bool) -> Modality {
@@ -92,7 +109,7 @@ pub(crate) fn modality(clause: &str, asks: bool, supposed: bool) -> Modality {
         Some(RejectCode::ReportedQuestion)
     } else if supposed || HYPOTHETICAL.is_match(clause) {
         Some(RejectCode::Hypothetical)
-    } else if asks || is_question(clause) || FORGET.is_match(clause) {
+    } else if asks || is_question(clause) || FORGET.is_match(clause) || RETRACTED.is_match(clause) {
         Some(RejectCode::NotUserAssertion)
     } else if OTHER_SPEAKER.is_match(clause) {
         Some(RejectCode::OtherSpeaker)

@@ -13,7 +13,7 @@ use crate::pattern::compile;
 
 static NEGATORS: LazyLock<Regex> = LazyLock::new(|| {
     compile(concat!(
-        r"不是不|没有不|不是没有|并非|绝非|否认|从未|没有|没|不|无|未|别|勿|",
+        r"不是不|没有不|不是没有|并非|绝非|否认|排除|从未|没有|没|不|无|未|别|勿|",
         r"\b(?:not|no|never|none|neither|nor|without|cannot|can't|cant|don't|dont|doesn't|doesnt|didn't|didnt|",
         r"isn't|isnt|aren't|arent|wasn't|weren't|haven't|havent|hasn't|hadn't|won't|wouldn't|shouldn't|couldn't|",
         r"ain't|denies|denied|deny|negative for|free of|nobody|nothing|no longer|rule[sd] out|n't)\b",
@@ -68,10 +68,16 @@ pub(crate) fn is_negated(folded: &str, negators: &[Range<usize>], window: Range<
         "不是不" | "没有不" | "不是没有" => 2,
         _ => 1,
     };
-    let count: usize = negators
+    let inside: Vec<&Range<usize>> = negators
         .iter()
         .filter(|range| window.start <= range.start && range.end <= window.end)
-        .map(weight)
+        .collect();
+    // "neither … nor" and "don't … nor" deny once.
+    let count: usize = inside
+        .iter()
+        .enumerate()
+        .filter(|(i, range)| *i == 0 || &folded[(**range).clone()] != "nor")
+        .map(|(_, range)| weight(range))
         .sum();
     count % 2 == 1
 }

@@ -16,6 +16,8 @@ pub(crate) struct Amount {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) quantity: Quantity,
+    /// The end of a range ("4-6 units"): no single quantity was said.
+    pub(crate) is_range: bool,
 }
 
 #[derive(Deserialize)]
@@ -39,9 +41,18 @@ static AMOUNT: LazyLock<Regex> = LazyLock::new(|| {
     let words: Vec<String> = words.iter().map(|word| regex::escape(word)).collect();
     let words = words.join("|");
     compile(&format!(
-        r"(?P<number>\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|\d+(?:\.\d+)?|半|[一二两三四五六七八九十百]+|\b(?:half a|one|two|three|four|five|six)\b)(?:\s|-|个)?\s*(?P<unit>{words})(?:\s*(?:/|每)\s*(?P<per>ml|毫升|揿|actuation|puff|喷|dose|次|片|tablet|day|天|日))?"
+        r"(?P<number>\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+|半|[一二两三四五六七八九十百]+|\b(?:half a|one|two|three|four|five|six)\b)(?:\s|-|个)?\s*(?P<unit>{words})(?:\s*(?:/|每)\s*(?P<per>ml|毫升|揿|actuation|puff|喷|dose|次|片|tablet|day|天|日))?"
     ))
 });
+
+/// A lower end before the number. "从 5 到 10 mg" and "from 5 to 10 mg" are a change, no range.
+static RANGE_BEFORE: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        r"(?:^|[^\d./-])(?:\d+(?:\.\d+)?|[一二两三四五六七八九]|\b(?:one|two|three|four|five))\s*(?:-|~|～|到|至|或|\bto\b|\bor\b)\s*$",
+    )
+});
+static CHANGE_BEFORE: LazyLock<Regex> =
+    LazyLock::new(|| compile(r"(?:从|由|\bfrom\b)[^,;\d]{0,3}$"));
 
 /// Quantities of a folded text, in order.
 pub(crate) fn amounts(folded: &str) -> Vec<Amount> {
@@ -72,6 +83,12 @@ pub(crate) fn amounts(folded: &str) -> Vec<Amount> {
                 Some(_) | None => "",
             };
             let name = format!("{}{per}", unit.unit);
+            let is_range = RANGE_BEFORE
+                .captures(&folded[..whole.start()])
+                .is_some_and(|hit| {
+                    let before = &folded[..hit.get(0).map_or(0, |m| m.start())];
+                    !CHANGE_BEFORE.is_match(before)
+                });
             Some(Amount {
                 start: whole.start(),
                 end: whole.end(),
@@ -79,6 +96,7 @@ pub(crate) fn amounts(folded: &str) -> Vec<Amount> {
                     micros: scaled,
                     unit: name,
                 },
+                is_range,
             })
         })
         .collect()
@@ -104,7 +122,11 @@ pub(crate) fn micros(number: &str) -> Option<i64> {
     if fraction.len() > 6 && fraction[6..].bytes().any(|b| b != b'0') {
         return None;
     }
-    let whole: i64 = whole.parse().ok()?;
+    let whole: i64 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().ok()?
+    };
     let digits: String = fraction.chars().chain("000000".chars()).take(6).collect();
     let fraction: i64 = digits.parse().ok()?;
     whole.checked_mul(1_000_000)?.checked_add(fraction)
@@ -178,6 +200,7 @@ mod tests {
         check("0.625g", "625 mg");
         check("０．６２５ｇ", "625 mg");
         check("阿莫西林 625毫克", "625 mg");
+        check(".5 mg", "0.5 mg");
         check("1,000 mg and 75 mcg", "1000 mg; 0.075 mg");
     }
 

@@ -1,10 +1,12 @@
 //! What does a question ask about? For recall: the entities and the person that it names.
 
+use std::ops::Range;
+
 use anamnesis_domain::memory::{Entity, EntityKind};
 use anamnesis_domain::owner::Subject;
 use anamnesis_domain::text::Text;
 
-use crate::fold::fold;
+use crate::fold::{Folded, fold};
 use crate::lexicon::{Class, Mention, drug_classes, mentions};
 use crate::patterns::drug::drugs;
 
@@ -37,6 +39,39 @@ pub fn query_entities(text: &str) -> Vec<Entity> {
         }
     }
     found
+}
+
+/// Where a text names such things, in its own bytes, in order and without overlaps. Each is one thing:
+/// a drug with its classes, a combination, a word that is food and allergen at once.
+pub fn query_things(text: &str) -> Vec<Range<usize>> {
+    let folded = Folded::of(text);
+    let known = mentions(folded.as_str());
+    let mut found: Vec<Range<usize>> = drugs(folded.as_str(), &known)
+        .into_iter()
+        .map(|drug| drug.range)
+        .collect();
+    for mention in known {
+        let is_new = found
+            .iter()
+            .all(|range| mention.end <= range.start || range.end <= mention.start);
+        if is_new && mention.name != "any" && entity_kind(&mention).is_some() {
+            found.push(mention.start..mention.end);
+        }
+    }
+    found.sort_by_key(|range| range.start);
+    found
+        .into_iter()
+        .map(|range| folded.original(range))
+        .collect()
+}
+
+/// Where a text names persons (the asker too), in its own bytes.
+pub fn query_persons(text: &str) -> Vec<Range<usize>> {
+    let folded = Folded::of(text);
+    crate::subject::persons(folded.as_str())
+        .into_iter()
+        .map(|person| folded.original(person.start..person.end))
+        .collect()
 }
 
 /// Whom a question is about: the relative that it names, else the asker when it says 我 or "my".
@@ -77,5 +112,24 @@ mod tests {
         check("花生", "allergen:peanut");
         check("有哪些", "");
         check("我对什么过敏？", "");
+    }
+
+    #[test]
+    fn things_and_persons_are_found_where_they_stand() {
+        let cut = |text: &str, ranges: Vec<Range<usize>>| -> Vec<String> {
+            ranges
+                .into_iter()
+                .map(|range| text[range].to_owned())
+                .collect()
+        };
+        let question = "我妈妈能吃阿莫西林克拉维酸钾片和花生吗";
+        assert_eq!(
+            cut(question, query_things(question)),
+            ["阿莫西林克拉维酸钾", "花生"]
+        );
+        assert_eq!(cut(question, query_persons(question)), ["我妈妈"]);
+        let question = "Does my sister take Ｌisinopril?";
+        assert_eq!(cut(question, query_things(question)), ["Ｌisinopril"]);
+        assert_eq!(cut(question, query_persons(question)), ["my sister"]);
     }
 }

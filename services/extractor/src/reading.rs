@@ -18,7 +18,7 @@ use crate::query::entity_kind;
 use crate::scene::{Found, Holds, Known, Scene};
 use crate::sentence::{Sentence, clauses};
 use crate::subject::{Person, nearest};
-use crate::{contrast, explicit, gates, patterns};
+use crate::{contrast, explicit, gates, patterns, repair};
 
 /// One fact of a sentence, with its words and whom it is about.
 #[derive(Clone, Debug)]
@@ -63,6 +63,8 @@ pub(crate) struct Reader {
     known: Known,
     /// Whom the last sentence of this turn was about.
     last_subject: Option<Vec<Subject>>,
+    /// The last clause was about an animal.
+    of_animal: bool,
 }
 
 /// A clause with what the sentence's course adds to it.
@@ -101,6 +103,7 @@ impl Reader {
             clock,
             known,
             last_subject: None,
+            of_animal: false,
         }
     }
 
@@ -116,8 +119,18 @@ impl Reader {
             Some(cue) => explicit::masked(folded, &cue.ranges),
             None => folded.to_owned(),
         };
+        let analysed = repair::without_quotes(&analysed);
+        let repair = repair::repair(&analysed);
+        let analysed = match &repair {
+            Some(repair) => explicit::masked(&analysed, std::slice::from_ref(&repair.range)),
+            None => analysed,
+        };
         let raw = &text[sentence.range.clone()];
         let mut statement = self.statement(&sentence, raw, &analysed, cue.as_ref());
+        if repair.is_some() {
+            // What was taken back stays readable beside what was meant.
+            statement.text = without_end_mark(raw);
+        }
         if asks_to_forget(&analysed) {
             statement.is_question = true;
             statement.asks_to_forget = true;
@@ -132,12 +145,27 @@ impl Reader {
         let mut changes = false;
         let mut lasting = Lasting::Open;
         let mut supposed = false;
+        let mut of_animal = self.of_animal;
+        let mut previous = String::new();
         let asks = analysed.trim_end().ends_with('?') && cue.is_none();
         let last = parts.len().saturating_sub(1);
         for (i, part) in parts.iter().enumerate() {
             let clause = &analysed[part.range.clone()];
             let clause = clause.trim_end_matches(['.', '。', '!', ';', ' ', '\n', '\r']);
             let mut mood = modality(clause, asks && i == last, supposed);
+            of_animal = crate::modality::is_about_animal(
+                clause,
+                of_animal,
+                part.persons.iter().any(|p| !p.who.is_empty()),
+            );
+            if of_animal && mood.refused.is_none() {
+                mood.refused = Some(RejectCode::NotUserAssertion);
+            }
+            let completed = repair::completed(clause, &previous);
+            let clause = completed.as_deref().unwrap_or(clause);
+            if completed.is_none() {
+                clause.clone_into(&mut previous);
+            }
             if cue.is_some()
                 && mood.refused == Some(RejectCode::NotUserAssertion)
                 && i == last
@@ -189,6 +217,10 @@ impl Reader {
                 carried = of_facts.or(of_words).or(carried);
             }
             self.note_relative(&part.persons);
+        }
+        self.of_animal = of_animal;
+        if let Some(repair) = &repair {
+            repair::apply(repair, &mut heard);
         }
         self.add_contrasts(&analysed, &parts, &stated, named_only, &mut heard);
         self.last_subject = carried;
@@ -442,7 +474,7 @@ const PRONOUNS: [&str; 13] = [
 ];
 
 /// Marks a finding whose quote is the whole sentence.
-const WHOLE: &str = "*";
+pub(crate) const WHOLE: &str = "*";
 
 fn parts(analysed: &str) -> Vec<Part> {
     clauses(analysed)
@@ -473,7 +505,7 @@ fn place(
     for (at, one) in heard.iter_mut() {
         let part = &parts[*at].range;
         if one.quote == WHOLE {
-            one.quote = cut(0, analysed.len());
+            one.quote = without_end_mark(raw);
             one.text.clone_from(&one.quote);
             continue;
         }
@@ -496,6 +528,11 @@ fn place(
         };
         one.text = cut(from, part.end);
     }
+}
+
+fn without_end_mark(raw: &str) -> String {
+    let marks = ['.', '。', '!', '！', ';', '；', ' ', '\n', '\r'];
+    raw.trim().trim_end_matches(marks).to_owned()
 }
 
 /// The range of a text without white space and marks around it.

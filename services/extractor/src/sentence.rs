@@ -60,7 +60,11 @@ fn sentence_ranges(text: &str) -> Vec<Range<usize>> {
         // `?!` and `……` end one sentence, not two.
         let goes_on =
             next.is_some_and(|n| matches!(n, '！' | '？' | '!' | '?' | '…' | '"' | '”' | '」'));
-        if (is_mark || is_stop) && !(goes_on && c != '\n') {
+        // "? penicillin allergy" and "?pneumonia" query what follows.
+        let is_query = matches!(c, '?' | '？')
+            && (!text[start..at].chars().any(char::is_alphanumeric)
+                || (text[..at].ends_with([' ', ':']) && next.is_some_and(char::is_alphanumeric)));
+        if (is_mark || is_stop) && !is_query && !(goes_on && c != '\n') {
             ranges.push(start..end);
             (start, chars_count, last_soft) = (end, 0, None);
         } else if chars_count >= SENTENCE_CHARS_MAX {
@@ -126,6 +130,14 @@ static ASKS_IF: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
+static AND_PERSON: LazyLock<Regex> = LazyLock::new(|| compile(r"^\s*and (?:i|my|his|her)$"));
+
+static ONLY_PERSON: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        r"^\s*(?:(?:and|but|so|both|neither|also)\s+)*(?:(?:my|our|his|her)\s+(?:[a-z-]+\s+){0,2}[a-z-]+|i|mom|dad|mum|me)\s*$",
+    )
+});
+
 /// Words before which a Chinese sentence splits although there is no comma.
 static CHINESE_BREAK: LazyLock<Regex> =
     LazyLock::new(|| compile("但是|但|可是|然而|而且|并且|另外|同时也|除此之外|因为|所以"));
@@ -133,7 +145,7 @@ static CHINESE_BREAK: LazyLock<Regex> =
 /// Begins with how much, how often or what for: a detail of what was said before.
 static DETAIL: LazyLock<Regex> = LazyLock::new(|| {
     compile(
-        r"^\s*(?:用于|用来治|治疗|每(?:天|日|晚|早|次|周|隔|\d)|一(?:天|日|次)|早晚|早上一|饭[前后]|餐[前后]|睡前|剂量|单次|口服|必要时|需要(?:的)?时候?|各?[一二两三半\d]+(?:片|粒|颗|丸|次|袋|支|滴|mg|毫克|克)|\d+(?:\.\d+)?\s*(?:mg|g|mcg|ml|iu|units?|tablets?|capsules?|毫克|毫升|微克|克|单位)|(?:once|twice|three times|every|daily|nightly|weekly|with (?:food|meals)|before|after|as needed|prn|bid|tid|qd|at (?:night|bedtime|\d|noon))\b)",
+        r"^\s*(?:用于|用来治|治疗|每(?:天|日|晚|早|次|周|月|隔|个?月|个?星期|两|三|\d)|隔[天日周]|周[一二三四五六日]\s*\d|一(?:天|日|次)|早晚|早上一|饭[前后]|餐[前后]|睡前|剂量|单次|口服|必要时|需要(?:的)?时候?|各?[一二两三半\d]+(?:片|粒|颗|丸|次|袋|支|滴|mg|毫克|克)|\d+(?:\.\d+)?\s*(?:mg|g|mcg|ml|iu|units?|tablets?|capsules?|毫克|毫升|微克|克|单位)|(?:once|twice|three times|every|daily|nightly|weekly|monthly|fortnightly|with (?:food|meals)|before|after|as needed|prn|bid|tid|qd|at (?:night|bedtime|\d|noon))\b)",
     )
 });
 
@@ -154,7 +166,15 @@ pub(crate) fn clauses(folded: &str) -> Vec<Range<usize>> {
     for hit in ENGLISH_BREAK.find_iter(folded) {
         // "asked me if …", "not sure if …" is one clause with its question.
         let is_indirect = hit.as_str().trim() == "if" && ASKS_IF.is_match(&folded[..hit.start()]);
-        if !is_indirect {
+        // "my mother and I are …": two persons, one statement.
+        let from = cuts
+            .iter()
+            .map(|(_, to)| *to)
+            .filter(|to| *to <= hit.start())
+            .max();
+        let before = &folded[from.unwrap_or(0)..hit.start()];
+        let joins_persons = AND_PERSON.is_match(hit.as_str()) && ONLY_PERSON.is_match(before);
+        if !is_indirect && !joins_persons {
             cuts.push((hit.start(), hit.start() + 1));
         }
     }

@@ -3,6 +3,7 @@
 //! A predicate belongs to the nearest person named before it: in "我妈说我对花生过敏" that is 我, in "my
 //! wife and I …" both.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use anamnesis_domain::owner::Subject;
@@ -33,6 +34,8 @@ struct Relatives {
     sibling: Vec<String>,
     parents: Vec<String>,
     other: Vec<String>,
+    /// One canonical word for each relation, equal in both languages: two brothers are two persons.
+    named: BTreeMap<String, Vec<String>>,
 }
 
 static RELATIVES: LazyLock<Relatives> = LazyLock::new(|| {
@@ -52,9 +55,19 @@ impl Relatives {
         ]
         .into_iter()
         .flatten()
+        .chain(self.named.values().flatten())
     }
 
-    fn subjects(&self, word: &str) -> Vec<Subject> {
+    /// The canonical word of a relation, if it has one.
+    fn canonical(&self, word: &str) -> Option<&str> {
+        self.named
+            .iter()
+            .find(|(_, words)| words.iter().any(|w| w == word))
+            .map(|(name, _)| name.as_str())
+    }
+
+    /// `adjectives` stand before an English word: "my older brother".
+    fn subjects(&self, word: &str, adjectives: &str) -> Vec<Subject> {
         let is_in = |words: &[String]| words.iter().any(|w| w == word);
         if is_in(&self.father) {
             vec![Subject::Father]
@@ -63,14 +76,41 @@ impl Relatives {
         } else if is_in(&self.spouse) {
             vec![Subject::Spouse]
         } else if is_in(&self.child) {
-            vec![Subject::Child]
+            match ranked("child", adjectives) {
+                plain if plain == "child" => vec![Subject::Child],
+                ranked => vec![Subject::Other(ranked)],
+            }
         } else if is_in(&self.sibling) {
             vec![Subject::Sibling]
         } else if is_in(&self.parents) {
             vec![Subject::Father, Subject::Mother]
         } else {
-            vec![Subject::Other(word.to_owned())]
+            let name = self.canonical(word).unwrap_or(word);
+            vec![Subject::Other(ranked(name, adjectives))]
         }
+    }
+}
+
+/// "older", "second", "twin" tell one brother or daughter from another; "late" or "dear" do not.
+fn ranked(name: &str, adjectives: &str) -> String {
+    let is_sibling = matches!(name, "brother" | "sister");
+    let is_child = matches!(name, "son" | "daughter" | "child");
+    let is_grand = matches!(name, "grandmother" | "grandfather" | "uncle" | "aunt");
+    let rank = adjectives.split_whitespace().find_map(|word| match word {
+        "older" | "elder" | "big" if is_sibling => Some("older"),
+        "oldest" | "eldest" | "first" if is_sibling => Some("oldest"),
+        "younger" | "little" | "baby" if is_sibling => Some("younger"),
+        "youngest" if is_sibling => Some("youngest"),
+        "older" | "elder" | "oldest" | "eldest" | "first" if is_child => Some("older"),
+        "younger" | "youngest" if is_child => Some("younger"),
+        "second" | "middle" if is_child => Some("second"),
+        "twin" if is_sibling || is_child => Some("twin"),
+        "maternal" if is_grand => Some("maternal"),
+        _ => None,
+    });
+    match rank {
+        Some(rank) => format!("{rank} {name}"),
+        None => name.to_owned(),
     }
 }
 
@@ -101,9 +141,9 @@ static CHINESE: LazyLock<Regex> = LazyLock::new(|| {
 static ENGLISH: LazyLock<Regex> = LazyLock::new(|| {
     let is_english = |word: &&String| !word.chars().any(is_han);
     let words = alternatives(RELATIVES.all().filter(is_english).cloned());
-    let adjective = r"(?:(?:older|younger|elder|late|own|elderly|old|little|big|dear|eldest|youngest|oldest|twin|best|close|good|next-door|maternal|paternal|great|biological|adoptive|first|second|only|grown|adult|teenage|other|new|\w+[- ]year[- ]old|\w+-month-old|whole|two|three|four|five|several)\s+){0,2}";
+    let adjective = r"(?:(?:older|younger|elder|middle|late|own|elderly|old|little|big|dear|eldest|youngest|oldest|twin|best|close|good|next-door|maternal|paternal|great|biological|adoptive|first|second|only|grown|adult|teenage|other|new|\w+[- ]year[- ]old|\w+-month-old|whole|two|three|four|five|several)\s+){0,2}";
     compile(&format!(
-        r"\b(?:(?P<owner>my|our|his|her|their|your|the|both my|one of my|\w+'s)\s+{adjective}(?P<owned>{words})|(?P<bare>mom|dad|mum|mommy|daddy|mother|father|grandma|grandpa|grandmother|grandfather))\b(?:'s\s+{adjective}(?P<chain>{words})\b)?"
+        r"\b(?:(?P<owner>my|our|his|her|their|your|the|both my|one of my|\w+'s)\s+(?P<adjectives>{adjective})(?P<owned>{words})|(?P<bare>mom|dad|mum|mommy|daddy|mother|father|grandma|grandpa|grandmother|grandfather))\b(?:'s\s+{adjective}(?P<chain>{words})\b)?"
     ))
 });
 
@@ -171,15 +211,31 @@ fn named(hit: &regex::Captures<'_>) -> Option<Vec<Subject>> {
     if let Some(chain) = chain {
         // 我老婆的妈妈, my wife's mother: somebody else.
         let whole = hit.get(0)?.as_str();
-        let start = hit.name("owned").or_else(|| hit.name("bare"))?.start() - hit.get(0)?.start();
+        let named = hit.name("adjectives").filter(|m| !m.is_empty());
+        let start = named
+            .or_else(|| hit.name("owned"))
+            .or_else(|| hit.name("bare"))?
+            .start()
+            - hit.get(0)?.start();
         let end = chain.end() - hit.get(0)?.start();
         return Some(vec![Subject::Other(whole[start..end].to_owned())]);
     }
+    // Her brother is not the speaker's: where the word alone would name the speaker's, hers is added.
+    let others = || {
+        let is_shared = RELATIVES.canonical(word).is_some();
+        let gap = if word.chars().any(is_han) { "" } else { " " };
+        let name = if is_shared {
+            format!("{owner}{gap}{word}")
+        } else {
+            word.to_owned()
+        };
+        Some(vec![Subject::Other(name)])
+    };
     match owner {
         "your" => None,
-        "他" | "她" | "his" | "her" | "their" => Some(vec![Subject::Other(word.to_owned())]),
-        other if other.ends_with("'s") => Some(vec![Subject::Other(word.to_owned())]),
-        _ => Some(RELATIVES.subjects(word)),
+        "他" | "她" | "his" | "her" | "their" => others(),
+        other if other.ends_with("'s") => others(),
+        _ => Some(RELATIVES.subjects(word, get("adjectives").unwrap_or(""))),
     }
 }
 
@@ -189,7 +245,10 @@ fn join_listed(folded: &str, persons: Vec<Person>) -> Vec<Person> {
     for person in persons {
         if let Some(last) = joined.last_mut() {
             let gap = folded.get(last.end..person.start).unwrap_or("?").trim();
-            let is_list = matches!(gap, "和" | "跟" | "与" | "、" | "and" | "&" | "以及" | ",");
+            let is_list = matches!(
+                gap,
+                "和" | "跟" | "与" | "、" | "and" | "&" | "以及" | "," | "nor"
+            );
             if is_list && !person.who.is_empty() && !last.who.is_empty() {
                 last.who.extend(
                     person
@@ -253,12 +312,72 @@ mod tests {
     fn relatives_are_found_in_both_languages() {
         check("我爸对青霉素过敏", "father");
         check("我老婆怀孕了", "spouse");
-        check("我小女儿对头孢过敏，不是我", "child self");
-        check("My younger sister is allergic", "sibling");
+        check("我小女儿对头孢过敏，不是我", "other(younger daughter) self");
+        check("My younger sister is allergic", "other(younger sister)");
         check("Mom has diabetes", "mother");
         check("邻居对花生过敏", "other(邻居)");
         check("my uncle has gout", "other(uncle)");
         check("我爸妈都有高血压", "father+mother");
+    }
+
+    #[test]
+    fn brothers_and_children_are_persons_of_their_own_in_both_languages() {
+        for (chinese, english, who) in [
+            ("我哥哥有痛风", "my older brother has gout", "older brother"),
+            (
+                "我弟弟有痛风",
+                "my little brother has gout",
+                "younger brother",
+            ),
+            ("我姐有痛风", "my elder sister has gout", "older sister"),
+            (
+                "我妹妹有痛风",
+                "my younger sister has gout",
+                "younger sister",
+            ),
+            ("我儿子有哮喘", "my son has asthma", "son"),
+            (
+                "我女儿有哮喘",
+                "my 5-year-old daughter has asthma",
+                "daughter",
+            ),
+            (
+                "我大女儿有哮喘",
+                "my eldest daughter has asthma",
+                "older daughter",
+            ),
+            (
+                "我小儿子有哮喘",
+                "my youngest son has asthma",
+                "younger son",
+            ),
+            (
+                "我大哥有痛风",
+                "my oldest brother has gout",
+                "oldest brother",
+            ),
+            ("我奶奶有痛风", "my grandma has gout", "grandmother"),
+            (
+                "我外婆有痛风",
+                "my maternal grandmother has gout",
+                "maternal grandmother",
+            ),
+            (
+                "我舅舅有痛风",
+                "my maternal uncle has gout",
+                "maternal uncle",
+            ),
+        ] {
+            let expected = format!("other({who})");
+            check(chinese, &expected);
+            check(english, &expected);
+            assert_eq!(of_query(chinese), of_query(english), "{chinese}");
+        }
+        check("my brother has gout", "other(brother)");
+        check("我孩子有哮喘", "child");
+        check("my kid has asthma", "child");
+        check("her brother has gout", "other(her brother)");
+        check("她弟弟有痛风", "other(她弟弟)");
     }
 
     #[test]

@@ -37,6 +37,9 @@ pub enum Reason {
     NothingStored,
     /// There are memories, and none is relevant enough.
     BelowFloor,
+    /// What would have answered no longer holds at the time asked about: the appointment is past.
+    /// `include_history` brings it.
+    Over,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -15,6 +15,7 @@ use crate::metrics::{DROPPED_TOTAL, FOREIGN_TOTAL};
 use crate::reach::Reach;
 use crate::select::Scored;
 use crate::service::{Recall, RecallError};
+use crate::terms::Terms;
 
 /// Most memories of a kind that the question names outright which join the legs' hits.
 const LISTED_MAX: usize = 50;
@@ -109,20 +110,44 @@ impl Recall {
                 .is_none_or(|kinds| kinds.contains(kind))
         };
         let kinds: Vec<Kind> = kinds.iter().copied().filter(is_admitted).collect();
-        if kinds.is_empty() {
-            return Ok(Vec::new());
+        // Kind by kind, so that many recent doses do not crowd out an old allergy.
+        let pages = kinds.into_iter().map(async |kind| {
+            let filter = Filter {
+                kinds: Some(vec![kind]),
+                ..filter.clone()
+            };
+            let records = &self.parts.stores.records;
+            records.list(&filter, Order::Valid, LISTED_MAX, None).await
+        });
+        let pages = try_join_all(pages).await?;
+        Ok(pages.into_iter().flat_map(|page| page.versions).collect())
+    }
+
+    /// Whether something would have answered that ended before the time asked about. Only looked for
+    /// when nothing answers.
+    pub(crate) async fn is_over(
+        &self,
+        reach: &Reach,
+        terms: &Terms,
+        floor: f64,
+    ) -> Result<bool, RecallError> {
+        let kinds = terms.kinds_to_list();
+        for filter in reach.filters.iter().filter(|f| f.valid_at.is_some()) {
+            let ended = Filter {
+                valid_at: None,
+                ..filter.clone()
+            };
+            let listed = self.listed_by(&ended, &kinds).await?;
+            let is_any = own(&ended, listed).any(|version| {
+                let to = version.memory.standing.valid_to;
+                to.is_some_and(|to| to <= reach.at)
+                    && terms.relevance(&version.memory, 0.0) >= floor
+            });
+            if is_any {
+                return Ok(true);
+            }
         }
-        let filter = Filter {
-            kinds: Some(kinds),
-            ..filter.clone()
-        };
-        let page = self
-            .parts
-            .stores
-            .records
-            .list(&filter, Order::Valid, LISTED_MAX, None)
-            .await?;
-        Ok(page.versions)
+        Ok(false)
     }
 
     pub(crate) async fn why_nothing(&self, reach: &Reach) -> Result<Reason, RecallError> {

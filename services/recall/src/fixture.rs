@@ -1,5 +1,6 @@
 //! Memories, versions and a small lexicon for this crate's tests.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -34,17 +35,67 @@ pub(crate) fn at(text: &str) -> Timestamp {
 /// Knows a few things and relatives in both languages.
 pub(crate) struct Reader;
 
+const KNOWN: [(EntityKind, &str, [&str; 2]); 10] = [
+    (EntityKind::Allergen, "peanut", ["peanut", "花生"]),
+    (EntityKind::Allergen, "mango", ["mango", "芒果"]),
+    (EntityKind::Drug, "penicillin", ["penicillin", "青霉素"]),
+    (EntityKind::Drug, "metformin", ["metformin", "二甲双胍"]),
+    (EntityKind::Drug, "ibuprofen", ["ibuprofen", "布洛芬"]),
+    (
+        EntityKind::Drug,
+        "atorvastatin",
+        ["atorvastatin", "阿托伐他汀"],
+    ),
+    (EntityKind::Disease, "depression", ["depression", "抑郁症"]),
+    (EntityKind::Disease, "glaucoma", ["glaucoma", "青光眼"]),
+    (
+        EntityKind::Disease,
+        "hypertension",
+        ["hypertension", "高血压"],
+    ),
+    (
+        EntityKind::Disease,
+        "type 2 diabetes",
+        ["type 2 diabetes", "二型糖尿病"],
+    ),
+];
+
+/// Words for relatives, the longer ones first.
+const FATHER: [&str; 5] = ["我爸爸", "我爸", "父亲", "爸爸", "father"];
+const MOTHER: [&str; 5] = ["我妈妈", "我妈", "母亲", "妈妈", "mother"];
+const CHILD: [&str; 2] = ["我儿子", "my son"];
+
+fn places(text: &str, words: impl Iterator<Item = &'static str>) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = Vec::new();
+    for word in words {
+        for (at, _) in text.match_indices(word) {
+            let range = at..at + word.len();
+            if found
+                .iter()
+                .all(|r| range.end <= r.start || r.end <= range.start)
+            {
+                found.push(range);
+            }
+        }
+    }
+    found.sort_by_key(|range| range.start);
+    found
+}
+
 impl QueryReader for Reader {
+    fn things(&self, text: &str) -> Vec<Range<usize>> {
+        let words = KNOWN.iter().flat_map(|(_, _, names)| names.iter().copied());
+        places(&text.to_ascii_lowercase(), words)
+    }
+
+    fn persons(&self, text: &str) -> Vec<Range<usize>> {
+        let words = FATHER.into_iter().chain(MOTHER).chain(CHILD);
+        places(&text.to_ascii_lowercase(), words)
+    }
+
     fn entities(&self, text: &str) -> Vec<Entity> {
         let lower = text.to_lowercase();
-        let known = [
-            (EntityKind::Allergen, "peanut", ["peanut", "花生"]),
-            (EntityKind::Allergen, "mango", ["mango", "芒果"]),
-            (EntityKind::Drug, "penicillin", ["penicillin", "青霉素"]),
-            (EntityKind::Drug, "metformin", ["metformin", "二甲双胍"]),
-            (EntityKind::Disease, "depression", ["depression", "抑郁症"]),
-        ];
-        known
+        KNOWN
             .into_iter()
             .filter(|(_, _, names)| names.iter().any(|name| lower.contains(name)))
             .map(|(kind, name, _)| Entity {
@@ -57,10 +108,13 @@ impl QueryReader for Reader {
     fn subject(&self, text: &str) -> Option<Subject> {
         let lower = text.to_lowercase();
         let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-        if has(&["我爸", "父亲", "爸爸", "father"]) {
+        if has(&FATHER) {
             return Some(Subject::Father);
         }
-        has(&["我妈", "母亲", "妈妈", "mother"]).then_some(Subject::Mother)
+        if has(&CHILD) {
+            return Some(Subject::Child);
+        }
+        has(&MOTHER).then_some(Subject::Mother)
     }
 }
 

@@ -2,8 +2,8 @@
 //! the authority check every memory, scores, and says so when it does not know.
 //!
 //! - [`request`]: what a caller may ask
-//! - [`understand`], `cues`, `terms`: what the question is about, and how much of it a memory says
-//! - `reach`: which memories may answer at all
+//! - [`understand`], `asked`, `cues`, `terms`: what the question is about, and how much of it a memory says
+//! - `reach`, `relatives`: which memories may answer at all
 //! - `legs`, `fuse`: what the stores propose; `authority`: what is confirmed of it
 //! - [`score`], [`select`]: how good each is, and which are the answer
 //! - [`answer`], [`context`], [`compose`]: what the caller gets
@@ -28,11 +28,13 @@ pub mod select;
 pub mod service;
 pub mod understand;
 
+mod asked;
 mod authority;
 mod cues;
 mod fuse;
 mod legs;
 mod reach;
+mod relatives;
 mod terms;
 mod turns;
 mod wait;

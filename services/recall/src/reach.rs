@@ -6,12 +6,13 @@ use anamnesis_domain::owner::{Owner, OwnerScope, Scope, Subject};
 use anamnesis_domain::time::Timestamp;
 use anamnesis_pipeline::stores::{Cut, Filter, OwnerView, SubjectFilter};
 
+use crate::relatives::other_words;
 use crate::request::Ask;
 use crate::understand::{QueryReader, Understood, When};
 
 /// The hard filters of one question. Usually one; two when episodes need another one than claims, since
-/// a turn is not about one person, and is not over when the time it tells of is. Together they admit
-/// no memory twice.
+/// a turn is not about one person, and is not over when the time it tells of is; more when the person
+/// asked about goes by several words. The first is that of claims. Together they admit no memory twice.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Reach {
     pub filters: Vec<Filter>,
@@ -120,6 +121,14 @@ pub(crate) fn reach(
         );
         vec![claims, episodes]
     };
+    let mut filters = filters;
+    if let (SubjectFilter::Only(asked), None) = (&understood.subject, &ask.subject) {
+        let claims = filters[0].clone();
+        filters.extend(other_words(asked).into_iter().map(|other| Filter {
+            subject: SubjectFilter::Only(other),
+            ..claims.clone()
+        }));
+    }
     Reach {
         filters,
         at,

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use anamnesis_domain::ids::EventTag;
-use anamnesis_domain::memory::Kind;
+use anamnesis_domain::ids::{EventTag, MemoryId};
+use anamnesis_domain::memory::{Kind, Status};
 use anamnesis_pipeline::stores::MemoryVersion;
 
 use crate::score::Score;
@@ -33,6 +33,7 @@ pub(crate) fn select(scored: Vec<Scored>, floor: f64, top_k: usize) -> Vec<Score
         .collect();
     drop_told_episodes(&mut matching);
     sort(&mut matching, |one| one.score.final_score);
+    newcomers_behind(&mut matching);
     if matching.len() <= top_k {
         return matching;
     }
@@ -80,6 +81,41 @@ fn drop_told_episodes(matching: &mut Vec<Scored>) {
         .map(event)
         .collect();
     matching.retain(|one| !is_episode(one) || !told.contains(&event(one)));
+}
+
+/// What is in conflict as the newcomer stands right behind what it contradicts, however new it is: who
+/// reads only the first line must not read a tenfold dose as the dose.
+fn newcomers_behind(sorted: &mut Vec<Scored>) {
+    let pairs: Vec<(MemoryId, MemoryId)> = sorted
+        .iter()
+        .filter_map(|one| {
+            let other = one.version.memory.standing.conflict_with?;
+            let held = sorted.iter().find(|held| held.version.memory.id == other)?;
+            is_newcomer(one, held).then_some((one.version.memory.id, other))
+        })
+        .collect();
+    for (newcomer, held) in pairs {
+        let place = |id| sorted.iter().position(|one| one.version.memory.id == id);
+        if let (Some(at), Some(behind)) = (place(newcomer), place(held))
+            && at < behind
+        {
+            let held = sorted.remove(behind);
+            sorted.insert(at, held);
+        }
+    }
+}
+
+fn is_newcomer(one: &Scored, held: &Scored) -> bool {
+    let is_open = |scored: &Scored| scored.version.memory.standing.status == Status::Conflicted;
+    match (is_open(one), is_open(held)) {
+        (true, false) => true,
+        (false, _) => false,
+        (true, true) => {
+            let since =
+                |scored: &Scored| (scored.version.memory.recorded_at, scored.version.memory.id);
+            since(one) > since(held)
+        }
+    }
 }
 
 fn sort(scored: &mut [Scored], by: impl Fn(&Scored) -> f64) {
@@ -133,6 +169,22 @@ mod tests {
         let back = select(vec![one("c"), one("a"), one("b")], 0.45, 8);
         assert_eq!(texts(&forth), ["a", "b", "c"]);
         assert_eq!(texts(&back), texts(&forth));
+    }
+
+    #[test]
+    fn a_disputed_newcomer_stands_behind_what_it_contradicts() {
+        let old = memory(claim(Kind::Medication, "华法林 5 mg"));
+        let mut new = memory(claim(Kind::Medication, "华法林 50 mg"));
+        new.standing.status = Status::Conflicted;
+        new.standing.conflict_with = Some(old.id);
+        let mut held = scored(old, 0.8, 0.1);
+        held.version.memory.standing.conflict_with = Some(new.id);
+        let other = scored(memory(claim(Kind::Medication, "阿司匹林")), 0.8, 0.5);
+        let all = vec![scored(new, 0.9, 1.0), held, other];
+        let expected = ["华法林 5 mg", "华法林 50 mg", "阿司匹林"];
+        assert_eq!(texts(&select(all.clone(), 0.45, 8)), expected);
+        let back = all.into_iter().rev().collect();
+        assert_eq!(texts(&select(back, 0.45, 8)), expected);
     }
 
     #[test]

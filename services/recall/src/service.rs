@@ -379,10 +379,9 @@ impl Recall {
         );
         let reach = reach(scope, seen.cut, ask, &understood, readable, seen.now);
 
-        let (legs, listed) = tokio::join!(
-            self.legs(&reach, &understood),
-            self.listed(&reach, &understood.kinds)
-        );
+        let kinds = understood.terms.kinds_to_list();
+        let (legs, listed) =
+            tokio::join!(self.legs(&reach, &understood), self.listed(&reach, &kinds));
         let [text, vector, graph] = legs;
         let fused = fuse(&text.hits, &vector.hits, &graph.hits);
         let confirmed = self.confirm(&reach, fused, listed?).await?;
@@ -434,9 +433,12 @@ impl Recall {
         let selected = select(scored, floor, ask.top_k);
 
         let reason = match (selected.is_empty(), is_any_known) {
+            (false, _) => None,
+            (true, _) if self.is_over(&reach, &understood.terms, floor).await? => {
+                Some(Reason::Over)
+            }
             (true, true) => Some(Reason::BelowFloor),
             (true, false) => Some(self.why_nothing(&reach).await?),
-            (false, _) => None,
         };
         let explain =
             considered.map(|all| explain(&understood, &reach, floor, all, &selected, &silent));

@@ -6,10 +6,12 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use anamnesis_domain::memory::{Entity, EntityKind, Kind, Memory};
+use anamnesis_domain::attribute::Attributes;
+use anamnesis_domain::memory::{Claim, Entity, EntityKind, Kind, Memory};
 use anamnesis_domain::rank;
 use anamnesis_domain::tokens;
 
+use crate::asked::Parts;
 use crate::cues;
 use crate::understand::QueryReader;
 
@@ -22,19 +24,26 @@ const BM25_PART: f64 = 0.05;
 /// share: it is what was asked for, whatever else the question says.
 const SAME_IDENTIFIER: f64 = 0.90;
 
-/// One telling word of a question.
+/// A thing weighs as two words: another thing of the same kind is no answer.
+const THING: f64 = 2.0;
+
+/// One telling part of a question.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Term {
     pub token: String,
+    /// Each of them says the part when all of its tokens are said.
+    pub said: Vec<Vec<String>>,
     pub weight: f64,
-    /// Kinds of memory that the word asks for.
+    /// Kinds of memory that the part asks for.
     pub kinds: Vec<Kind>,
-    /// Entities that the word names, by their place in the question's list.
+    /// Attributes that it asks for.
+    pub attributes: Vec<&'static str>,
+    /// Entities that it names, by their place in the question's list: one of them is enough.
     pub entities: Vec<usize>,
     pub is_identifier: bool,
 }
 
-/// The telling words of a question, and the entities that it names.
+/// The telling parts of a question, and the entities that it names.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Terms {
     pub terms: Vec<Term>,
@@ -43,24 +52,59 @@ pub(crate) struct Terms {
     names: Vec<Vec<String>>,
     /// Every token that a memory can count with: of its other words nothing needs to be known.
     telling: HashSet<String>,
+    /// Whether a record about allergies as a whole ("no known drug allergies") answers for a thing.
+    is_about_harm: bool,
 }
 
 impl Terms {
     pub(crate) fn of(question: &str, entities: Vec<Entity>, reader: &dyn QueryReader) -> Self {
-        let tokens = tokens::query_tokens(question);
-        let mut terms: Vec<Term> = tokens
+        let parts = Parts::of(question, &entities, reader);
+        let mut terms: Vec<Term> = parts
+            .rest
             .iter()
-            .map(|token| term(token, &entities, reader))
+            .map(|token| term(token, reader))
             .filter(|term| term.weight > 0.0)
             .collect();
         if terms.iter().any(|term| is_pair(&term.token)) {
             // A pair of characters says more than each of them; a lone cue such as 药 still tells.
             terms.retain(|term| !is_single(&term.token) || !term.kinds.is_empty());
         }
+        let is_more = !parts.cues.is_empty() || !parts.things.is_empty();
+        if let [only] = terms.as_mut_slice()
+            && is_more
+        {
+            // 我能吃虾吗, 猫叫什么名字: the one word left is what the question is about.
+            only.weight = only.weight.max(1.0);
+        }
+        let is_about_harm = parts.is_request
+            || parts.kinds.contains(&Kind::Allergy)
+            || parts.kinds.contains(&Kind::Contraindication);
+        if !parts.kinds.is_empty() || !parts.attributes.is_empty() {
+            terms.push(Term {
+                token: parts.cues.join(" "),
+                said: parts.cues.iter().flat_map(|cue| said_by(cue)).collect(),
+                // Whoever asks for a drug asks about the drug.
+                weight: if parts.is_request { 0.0 } else { 1.0 },
+                kinds: parts.kinds,
+                attributes: parts.attributes,
+                entities: Vec::new(),
+                is_identifier: false,
+            });
+        }
+        terms.extend(parts.things.into_iter().map(|thing| Term {
+            said: vec![plain_tokens(&thing.words)],
+            token: thing.words,
+            weight: THING,
+            kinds: Vec::new(),
+            attributes: Vec::new(),
+            entities: thing.entities,
+            is_identifier: false,
+        }));
         if terms.is_empty() {
+            let tokens = tokens::query_tokens(question);
             let plain = |token: &String| Term {
                 weight: 1.0,
-                ..term(token, &entities, reader)
+                ..term(token, reader)
             };
             terms = tokens.iter().map(plain).collect();
         }
@@ -70,14 +114,37 @@ impl Terms {
             .iter()
             .flat_map(|term| &term.kinds)
             .flat_map(|kind| cues::tokens_of(*kind));
-        let telling = terms.iter().map(|term| &term.token);
+        let telling = terms.iter().flat_map(|term| term.said.iter().flatten());
         let telling = telling.chain(cues).chain(names.iter().flatten());
         Self {
             telling: telling.cloned().collect(),
             names,
             terms,
             entities,
+            is_about_harm,
         }
+    }
+
+    /// Kinds whose memories are all looked at, whatever words they use: those asked for, and those that
+    /// tell of such things as the question names.
+    pub(crate) fn kinds_to_list(&self) -> Vec<Kind> {
+        let table = Attributes::shipped();
+        let of_attributes = self
+            .terms
+            .iter()
+            .flat_map(|term| &term.attributes)
+            .filter_map(|name| table.attribute(name).map(|rule| rule.kind));
+        let named = self.terms.iter().flat_map(|term| &term.entities);
+        let of_things = named
+            .filter_map(|place| self.entities.get(*place))
+            .flat_map(|entity| kinds_about(entity.kind).iter().copied());
+        let kinds: BTreeSet<Kind> = self
+            .kinds()
+            .into_iter()
+            .chain(of_attributes)
+            .chain(of_things)
+            .collect();
+        kinds.into_iter().collect()
     }
 
     /// Kinds that the question asks for by a word.
@@ -111,48 +178,35 @@ impl Terms {
             .into_iter()
             .filter(|token| self.telling.contains(token))
             .collect();
-        let shared: BTreeSet<usize> = self
-            .entities
-            .iter()
-            .enumerate()
-            .filter(|(_, entity)| memory.claim.entities.contains(entity))
-            .map(|(place, _)| place)
-            .collect();
+        let says = |tokens: &Vec<String>| {
+            !tokens.is_empty() && tokens.iter().all(|token| words.contains(token))
+        };
         let (mut covered, mut all) = (0.0, 0.0);
         let mut has_identifier = false;
         for term in &self.terms {
             all += term.weight;
-            let is_said = words.contains(&term.token);
-            let is_named = term.entities.iter().any(|place| shared.contains(place));
+            let is_said = term.said.iter().any(says);
+            // The first is the thing itself. The classes behind it say who must not have it; that another
+            // drug of a class is taken answers nothing.
+            let is_harm = matches!(memory.claim.kind, Kind::Allergy | Kind::Contraindication);
+            let told = if is_harm { term.entities.len() } else { 1 };
+            let is_named = term.entities.iter().take(told).any(|place| {
+                self.names.get(*place).is_some_and(says)
+                    || self
+                        .entities
+                        .get(*place)
+                        .is_some_and(|entity| tells_of(&memory.claim, entity, self.is_about_harm))
+            });
             let is_asked = term.kinds.iter().any(|kind| {
                 memory.claim.kind == *kind
                     || cues::tokens_of(*kind).iter().any(|cue| words.contains(cue))
             });
-            if is_said || is_named || is_asked {
+            let attribute = memory.claim.attribute.as_deref();
+            let is_held = attribute.is_some_and(|name| term.attributes.contains(&name));
+            if is_said || is_named || is_asked || is_held {
                 covered += term.weight;
             }
             has_identifier |= is_said && term.is_identifier;
-        }
-        // A drug comes with the classes that it belongs to: naming it or one of them is enough.
-        let (mut has_drug, mut is_drug_named) = (false, false);
-        for (place, name) in self.names.iter().enumerate() {
-            let is_said = !name.is_empty() && name.iter().all(|token| words.contains(token));
-            let is_named = shared.contains(&place) || is_said;
-            let is_drug = self
-                .entities
-                .get(place)
-                .is_some_and(|e| e.kind == EntityKind::Drug);
-            if is_drug {
-                has_drug = true;
-                is_drug_named |= is_named;
-                continue;
-            }
-            all += 1.0;
-            covered += f64::from(u8::from(is_named));
-        }
-        if has_drug {
-            all += 1.0;
-            covered += f64::from(u8::from(is_drug_named));
         }
         if all == 0.0 {
             return 0.0;
@@ -175,29 +229,79 @@ impl Terms {
     }
 }
 
-fn term(token: &str, entities: &[Entity], reader: &dyn QueryReader) -> Term {
+/// Kinds of memory that tell of such a thing.
+fn kinds_about(entity: EntityKind) -> &'static [Kind] {
+    match entity {
+        EntityKind::Drug => &[Kind::Medication, Kind::Allergy, Kind::Contraindication],
+        EntityKind::Allergen => &[Kind::Allergy],
+        EntityKind::Disease => &[Kind::Condition],
+        EntityKind::Test => &[Kind::Measurement, Kind::Procedure, Kind::Event],
+        EntityKind::Thing | EntityKind::Person | EntityKind::Order | EntityKind::Place => &[],
+    }
+}
+
+/// Whether a claim is about the thing: it names it, it names a narrower one (type 2 diabetes, when
+/// diabetes is asked for), or it answers for everything of that sort.
+fn tells_of(claim: &Claim, thing: &Entity, is_about_harm: bool) -> bool {
+    let name = thing.name.expose();
+    let is_it = |other: &str| {
+        other == name
+            || (thing.kind == EntityKind::Disease
+                && other
+                    .strip_suffix(name)
+                    .is_some_and(|rest| rest.ends_with(' ')))
+    };
+    if claim.entities.contains(thing)
+        || claim
+            .entities
+            .iter()
+            .any(|other| other.kind == thing.kind && is_it(other.name.expose()))
+        || claim.value.as_deref().is_some_and(is_it)
+    {
+        return true;
+    }
+    if !is_about_harm || claim.kind != Kind::Allergy {
+        return false;
+    }
+    match claim.value.as_deref() {
+        Some("any") => matches!(
+            thing.kind,
+            EntityKind::Drug | EntityKind::Allergen | EntityKind::Thing
+        ),
+        Some("drug") => thing.kind == EntityKind::Drug,
+        Some("food") => thing.kind == EntityKind::Thing,
+        Some(_) | None => false,
+    }
+}
+
+/// What says a cue: its own characters, or one telling word of it ("card" of "card number").
+fn said_by(cue: &str) -> Vec<Vec<String>> {
+    if cue.chars().any(tokens::is_han) {
+        return vec![plain_tokens(cue)];
+    }
+    let words = plain_tokens(cue).into_iter();
+    words
+        .filter(|word| !cues::is_light(word))
+        .map(|word| vec![word])
+        .collect()
+}
+
+/// Tokens of words that are looked for as they are.
+fn plain_tokens(words: &str) -> Vec<String> {
+    let tokens = tokens::query_tokens(words);
+    let has_pair = tokens.iter().any(|token| is_pair(token));
+    tokens
+        .into_iter()
+        .filter(|token| !has_pair || !is_single(token))
+        .collect()
+}
+
+fn term(token: &str, reader: &dyn QueryReader) -> Term {
     let kinds = cues::kinds_of(token).to_vec();
-    let named = if entities.is_empty() {
-        Vec::new()
-    } else {
-        reader.entities(token)
-    };
-    let is_name_of = |entity: &Entity| {
-        named.contains(entity)
-            || tokens::index_tokens(entity.name.expose())
-                .iter()
-                .any(|t| t == token)
-    };
-    let entities: Vec<usize> = entities
-        .iter()
-        .enumerate()
-        .filter(|(_, entity)| is_name_of(entity))
-        .map(|(place, _)| place)
-        .collect();
     let is_identifier = is_identifier(token);
     let weight = if is_identifier {
         3.0
-    } else if !kinds.is_empty() || !entities.is_empty() {
+    } else if !kinds.is_empty() {
         1.0
     } else if tells_nothing(token) || reader.subject(token).is_some() {
         // A relative is whom the question is about, and already the filter.
@@ -210,9 +314,11 @@ fn term(token: &str, entities: &[Entity], reader: &dyn QueryReader) -> Term {
     };
     Term {
         token: token.to_owned(),
+        said: vec![vec![token.to_owned()]],
         weight,
         kinds,
-        entities,
+        attributes: Vec::new(),
+        entities: Vec::new(),
         is_identifier,
     }
 }
@@ -421,6 +527,21 @@ mod tests {
         ] {
             assert_eq!(is_identifier(token), expected, "{token}");
         }
+    }
+
+    #[test]
+    fn an_unknown_thing_beside_a_cue_is_what_the_question_is_about() {
+        check("我能吃虾吗", Kind::Allergy, "我对花生过敏", false);
+        check("我有精神疾病吗", Kind::Condition, "我有哮喘", false);
+        check("我有什么疾病呀", Kind::Condition, "我有哮喘", true);
+        check("我的药和过敏", Kind::Medication, "我吃二甲双胍", true);
+        check(
+            "allergies and medications",
+            Kind::Medication,
+            "我吃二甲双胍",
+            true,
+        );
+        check("药物过敏", Kind::Medication, "我每天吃二甲双胍", false);
     }
 
     #[test]

@@ -62,6 +62,153 @@ async fn a_question_is_answered_in_the_language_of_the_memory_and_in_the_other()
     check(&en, "我对芒果过敏吗", &["I am allergic to mango"]).await;
 }
 
+/// As the reader of turns would store it: canonical, whatever the language.
+fn named(subject: Subject, kind: Kind, text: &str, attribute: &str, value: &str) -> Memory {
+    let mut claim = claim(kind, text);
+    claim.subject = subject;
+    claim.attribute = Some(attribute.to_owned());
+    claim.value = Some(value.to_owned());
+    memory(claim)
+}
+
+#[tokio::test]
+async fn a_kind_is_asked_for_by_its_word_whoever_it_is_about() {
+    let glaucoma = "My mother has glaucoma";
+    let family = [
+        about(Subject::Mother, Kind::Condition, glaucoma),
+        plain(Kind::Medication, "I take metformin 500 mg"),
+    ];
+    for question in [
+        "我妈妈有什么病？",
+        "妈妈有青光眼吗？",
+        "What does my mother have?",
+        "What disease does my mother have?",
+    ] {
+        check(&family, question, &[glaucoma]).await;
+    }
+    for question in [
+        "What medications am I on?",
+        "List my medications",
+        "我在吃什么药？",
+    ] {
+        check(&family, question, &["I take metformin 500 mg"]).await;
+    }
+    for question in [
+        "我有什么病？",
+        "我有青光眼吗",
+        "我爸有什么病",
+        "我妈妈对什么过敏",
+        "我妈妈在吃什么药",
+        "我妈妈有高血压吗",
+    ] {
+        check(&family, question, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn one_thing_is_asked_about_across_languages() {
+    let own = [
+        plain(Kind::Condition, "I have hypertension"),
+        plain(Kind::Allergy, "I am allergic to ibuprofen"),
+        plain(Kind::Medication, "I take atorvastatin 20 mg"),
+    ];
+    check(&own, "我有高血压吗？", &["I have hypertension"]).await;
+    check(&own, "能给我开布洛芬吗？", &["I am allergic to ibuprofen"]).await;
+    check(
+        &own,
+        "我吃阿托伐他汀多少毫克？",
+        &["I take atorvastatin 20 mg"],
+    )
+    .await;
+    check(&own, "能给我开青霉素吗？", &[]).await;
+    check(&own, "我有青光眼吗", &[]).await;
+    check(&own, "我吃二甲双胍多少毫克", &[]).await;
+}
+
+#[tokio::test]
+async fn a_record_of_no_drug_allergies_answers_for_every_drug_and_for_nothing_else() {
+    let text = "no known drug allergies";
+    let none = [named(
+        Subject::Self_,
+        Kind::Allergy,
+        text,
+        "allergy",
+        "drug",
+    )];
+    for question in [
+        "Am I allergic to penicillin?",
+        "我对青霉素过敏吗？",
+        "药物过敏史",
+        "能给我开布洛芬吗？",
+    ] {
+        check(&none, question, &[text]).await;
+    }
+    for question in [
+        "我对花生过敏吗",
+        "Am I allergic to mango?",
+        "我在吃布洛芬吗",
+    ] {
+        check(&none, question, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn an_attribute_is_asked_for_by_its_words_in_either_language() {
+    let fact = |text, attribute, value| named(Subject::Self_, Kind::Fact, text, attribute, value);
+    let facts = [
+        fact("改成尾号 3047 的卡", "payout_account", "3047"),
+        fact("我住在苏州", "address", "苏州"),
+        fact("A型血", "blood_type", "a"),
+        named(
+            Subject::Self_,
+            Kind::Measurement,
+            "I weigh 70 kg",
+            "weight",
+            "70",
+        ),
+    ];
+    for (question, expected) in [
+        ("退款打到哪张卡？", "改成尾号 3047 的卡"),
+        ("退款", "改成尾号 3047 的卡"),
+        ("Which card does the refund go to?", "改成尾号 3047 的卡"),
+        ("报销打到哪个账户？", "改成尾号 3047 的卡"),
+        ("Where do I live?", "我住在苏州"),
+        ("我的地址", "我住在苏州"),
+        ("What is my blood type?", "A型血"),
+        ("我体重多少", "I weigh 70 kg"),
+    ] {
+        check(&facts, question, &[expected]).await;
+    }
+    for question in ["我的身高", "What is my name?", "我抽烟吗", "Am I pregnant?"] {
+        check(&facts, question, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_past_appointment_is_said_to_be_over() {
+    let mut visit = named(
+        Subject::Self_,
+        Kind::Event,
+        "下周三复查",
+        "appointment",
+        "follow-up",
+    );
+    visit.standing.valid_to = Some(at("2025-01-08T00:00:00Z"));
+    let world = patient(&[visit]).await;
+    let answer = world.asks("p1", Ask::new("什么时候复查？")).await;
+    assert_eq!(
+        (answer.answerable, answer.reason),
+        (false, Some(Reason::Over))
+    );
+    let answer = world.asks("p1", Ask::new("我对什么过敏")).await;
+    assert_ne!(answer.reason, Some(Reason::Over));
+    let mut ask = Ask::new("When was my appointment?");
+    ask.include_history = true;
+    let answer = world.asks("p1", ask).await;
+    assert_eq!(texts(&answer), ["下周三复查"]);
+    assert!(answer.memories[0].record.valid_to.is_some());
+}
+
 #[tokio::test]
 async fn a_relatives_allergy_never_answers_for_the_owner() {
     let family = [about(Subject::Father, Kind::Allergy, "我爸对青霉素过敏")];

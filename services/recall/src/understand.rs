@@ -1,5 +1,7 @@
 //! What does a question ask: about whom, about when, about which things, in which words?
 
+use std::ops::Range;
+
 use anamnesis_domain::input::Task;
 use anamnesis_domain::memory::{Entity, Kind};
 use anamnesis_domain::owner::Subject;
@@ -22,6 +24,12 @@ pub trait QueryReader: Send + Sync {
     fn entities(&self, text: &str) -> Vec<Entity>;
 
     fn subject(&self, text: &str) -> Option<Subject>;
+
+    /// Where the text names such things, in bytes, in order, without overlaps.
+    fn things(&self, text: &str) -> Vec<Range<usize>>;
+
+    /// Where it names persons, the asker among them.
+    fn persons(&self, text: &str) -> Vec<Range<usize>>;
 }
 
 /// The time that a question's own words ask about.

@@ -424,9 +424,13 @@ fn what_replaces_both_sides_ends_their_conflict() {
         "dose=5mg@1 dose=50mg@2 dose=20mg@3",
         "dose=20mg active[3,…); dose=50mg superseded[2,3); dose=5mg superseded[1,3)",
     );
-    // What was doubted turns out to be right.
+    // To say a slip again, even as a change, is a slip again; as a correction, what was doubted was right.
     check(
         "dose=5mg@1 dose=50mg@2 ~dose=50mg@3",
+        "dose=50mg conflicted[2,…); dose=5mg active[1,…)",
+    );
+    check(
+        "dose=5mg@1 dose=50mg@2 ^dose=50mg@3",
         "dose=50mg active[3,…); dose=50mg superseded[2,3); dose=5mg superseded[1,3)",
     );
     check(

@@ -328,7 +328,9 @@ async fn a_folder_that_cannot_be_used_says_why() {
         .expect(2)
         .says(&["keys.db", "backup"]);
     let other = Folder::new();
-    other.run(&["audit", "balance"]).expect(0);
+    let nothing = other.write("nothing.jsonl", "");
+    let nothing = nothing.to_str().expect("a path");
+    other.run(&["import", nothing]).expect(0);
     std::fs::copy(other.data().join("master.key"), &master).expect("copied");
     copy.run(&["audit", "verify"])
         .expect(2)

@@ -59,7 +59,7 @@ const VARIANTS: [Words; 3] = [
         allergen_zh: "核桃",
         allergen_en: "walnuts",
         relative_zh: "我姐姐",
-        subject: "sibling",
+        subject: "older sister",
         illness_zh: "糖尿病",
         drug: "levothyroxine",
         doses: ["50 mcg", "75 mcg"],

@@ -6,6 +6,7 @@ use anamnesis_domain::memory::{Intent, Kind, Permille, Polarity, Role};
 use anamnesis_domain::text::Text;
 use anamnesis_domain::time::Timestamp;
 
+mod dangers;
 mod facts;
 mod gates;
 

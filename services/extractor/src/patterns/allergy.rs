@@ -81,10 +81,18 @@ fixed!(
     EN_REMOVED_BEFORE,
     r"\b(?:outgrew|outgrown|grew out of|ruled out|got over|no longer have|cured of)\s+(?:my|the|a|his|her)?\s*$"
 );
+fixed!(
+    ZH_EXCEPT,
+    r"除(?:了|去)?(?:对)?(?P<obj>[^,;:]{1,12}?)(?:以外|之外|外)?[,]?(?:我|本人|自己|对)*(?:都|别的|其他|其它|什么|没有|没|不)[^,;:]{0,10}$"
+);
+fixed!(
+    EXCEPT,
+    r"^\s*(?:except|but|other than|apart from|besides)\s+(?:for\s+|to\s+)?(?P<obj>[^;:,]{1,60})"
+);
 // Where the slot of an English pattern ends.
 fixed!(
     EN_END,
-    r"\s+(?:and (?:i|i'm|it|my|he|she|they|have|has|take|always|am|was|get|can|carry|carries|use|uses|avoid|had|keep|need|don't|do|cannot|also have|also take|did)|but|since|because|when|which|so|as i|for|in (?:the|my|19|20)|at|from|until|according|that|any ?more|any longer|too|now|either|though|after all|except|if|while|who|where|i|very|really|badly|severely|ever|these days|right|please|like my|like him|like her|is|are|was|were|has|have|no longer)\b.*$"
+    r"\s+(?:and (?:i|i'm|it|my|he|she|they|have|has|take|always|am|was|get|can|carry|carries|use|uses|avoid|had|keep|need|don't|do|cannot|also have|also take|did)|but|since|because|when|which|so|as i|for|in (?:the|my|19|20)|at|from|until|according|that|any ?more|any longer|too|now|either|though|after all|except|other than|apart from|besides|if|while|who|where|i|very|really|badly|severely|ever|these days|right|please|like my|like him|like her|is|are|was|were|has|have|no longer)\b.*$"
 );
 
 /// Everything in the clause that speaks of an allergy.
@@ -182,6 +190,19 @@ fn chinese(scene: &Scene<'_>, found: &mut Vec<Found>) {
 }
 
 fn one_chinese(scene: &Scene<'_>, found: &mut Vec<Found>, at: usize, before: &str, after: &str) {
+    // 除了青霉素都不过敏: what is left out is what one is allergic to.
+    if let Some(except) = ZH_EXCEPT.captures(before) {
+        push_items(
+            scene,
+            found,
+            &except["obj"],
+            at,
+            Polarity::Positive,
+            scene.intent(),
+            true,
+        );
+        return;
+    }
     let is_removed = REMOVED_AFTER.is_match(after);
     let stem = without_person_behind(&BETWEEN.replace(before, ""));
     let (obj, open, head) = match with_respect_to(&stem) {
@@ -319,6 +340,21 @@ fn english(scene: &Scene<'_>, found: &mut Vec<Found>) {
             None if text[hit.get(0).map_or(0, |m| m.start())..].starts_with("nkda") => "drug",
             None => "any",
         };
+        let tail = &text[hit.get(0).map_or(0, |m| m.end())..];
+        if let Some(except) = EXCEPT.captures(tail) {
+            let but = EN_END.replace(except.name("obj").map_or("", |m| m.as_str()), "");
+            let anchor = hit.get(0).map_or(0, |m| m.start());
+            push_items(
+                scene,
+                found,
+                &but,
+                anchor,
+                Polarity::Positive,
+                scene.intent(),
+                true,
+            );
+            return;
+        }
         let is_drug_code = hit
             .get(0)
             .is_some_and(|m| m.as_str().replace('.', "") == "nkda");
@@ -360,6 +396,26 @@ fn english(scene: &Scene<'_>, found: &mut Vec<Found>) {
             let ruled_out = EN_REMOVED_AFTER.is_match(tail)
                 || EN_REMOVED_BEFORE.is_match(&text[..whole.start()]);
             push_english(scene, found, &slot, whole.start(), ruled_out, open);
+            if let Some(except) = EXCEPT.captures(tail) {
+                let but = EN_END.replace(except.name("obj").map_or("", |m| m.as_str()), "");
+                // What holds for all but one is no fact about all.
+                found.retain(|f| !matches!(f.value.as_deref(), Some("any")));
+                let negated = ruled_out || scene.negated_before(whole.start());
+                let polarity = if negated {
+                    Polarity::Positive
+                } else {
+                    Polarity::Negative
+                };
+                push_items(
+                    scene,
+                    found,
+                    &but,
+                    whole.start(),
+                    polarity,
+                    scene.intent(),
+                    open,
+                );
+            }
         }
     }
     if found.is_empty() {
@@ -464,7 +520,7 @@ fn push_items(
 }
 
 fn name(item: &str, open: bool) -> Option<String> {
-    const NOT_NAMES: [&str; 22] = [
+    const NOT_NAMES: [&str; 28] = [
         "it",
         "that",
         "this",
@@ -486,6 +542,12 @@ fn name(item: &str, open: bool) -> Option<String> {
         "自己",
         "我",
         "多种",
+        "everything",
+        "all",
+        "别的",
+        "其他",
+        "其它",
+        "什么",
         "这些",
     ];
     let item = BETWEEN.replace(item.trim(), "");

@@ -21,7 +21,7 @@ fixed!(
 );
 fixed!(
     OVER_AFTER,
-    r"^(?:病|症)?(?:已经?|都|完全|基本|也|现在|终于|就)*(?:痊愈|治愈|治好|康复|好了|消失|没有了|缓解了|恢复了)|^\s*(?:has|have|had|is|was|are)?\s*(?:now |finally |completely |fully )*(?:resolved|cleared(?: up)?|gone(?: away)?|over|cured|healed|in remission)\b|^\s*(?:went away|is over)"
+    r"^(?:病|症)?(?:已经?|被|给|都|完全|基本|也|现在|终于|就)*(?:痊愈|治愈|治好|康复|好了|消失|没有了|缓解了|恢复了|排除)|^\s*(?:has been|have been|had been|was|were|is|are) (?:now |finally |completely )?(?:ruled out|excluded)\b|^\s*(?:has|have|had|is|was|are)?\s*(?:now |finally |completely |fully )*(?:resolved|cleared(?: up)?|gone(?: away)?|over|cured|healed|in remission)\b|^\s*(?:went away|is over)"
 );
 fixed!(
     OVER_SLOT,
@@ -50,7 +50,7 @@ fixed!(
 );
 fixed!(
     FAMILY,
-    r"家族(?:史|中|里)?|遗传史|\bfamily (?:history|hx)\b|\bruns in (?:my|the) family\b"
+    r"家族(?:史|中|里)?|遗传史|\bf(?:am)?\.?hx?\s*:|\bfamily (?:history|hx)\b|\bruns in (?:my|the) family\b"
 );
 fixed!(
     LASTING_COMPLAINT,
@@ -402,13 +402,25 @@ fn known_phrase(scene: &Scene<'_>, phrase: &Phrase, found: &mut Vec<Found>) {
         p.end <= phrase.range.start && text[p.end..phrase.range.start].chars().count() <= 4
     });
     let stands_alone = before.trim().is_empty()
+        || before.trim() == "no"
         || person_right_before
         || HISTORY_AFTER.is_match(after)
         || FAMILY.is_match(before)
         || before.trim_end().ends_with(['、', ':', '和', '及'])
-        || ["denies", "denied", "否认", "没", "无", "没有"]
-            .iter()
-            .any(|w| before.trim_end().ends_with(w));
+        || [
+            "denies",
+            "denied",
+            "否认",
+            "没",
+            "无",
+            "没有",
+            "排除",
+            "排除了",
+            "ruled out",
+            "rules out",
+        ]
+        .iter()
+        .any(|w| before.trim_end().ends_with(w));
     let has_cue = cue.is_some_and(|cue| before[cue.end()..].chars().count() <= 40);
     if !(over || has_cue || stands_alone) {
         return;
@@ -439,7 +451,12 @@ fn known_phrase(scene: &Scene<'_>, phrase: &Phrase, found: &mut Vec<Found>) {
         one = one.entity(EntityKind::Disease, &phrase.name);
     }
     if FAMILY.is_match(text) {
-        one.subjects = Some(vec![Subject::Other("family".to_owned())]);
+        let members = family_members(scene, phrase.range.clone());
+        one.subjects = Some(if members.is_empty() {
+            vec![Subject::Other("family".to_owned())]
+        } else {
+            members
+        });
     }
     let is_complaint = phrase.is_symptom || FEELS.is_match(before);
     let lasts = LASTING_COMPLAINT.is_match(text) && !LATELY.is_match(text);
@@ -449,6 +466,47 @@ fn known_phrase(scene: &Scene<'_>, phrase: &Phrase, found: &mut Vec<Found>) {
     }
     if found.iter().all(|f| f.value != one.value) {
         found.push(one);
+    }
+}
+
+fixed!(
+    MEMBER_AFTER,
+    r"^\s*(?:\(|-|:|,|\bin (?:my |his |her |the )?)\s*(?P<who>[^();]{1,40})"
+);
+
+/// Whom a line of family history names: `breast cancer (mother)`, `mother: breast cancer`.
+fn family_members(scene: &Scene<'_>, phrase: Range<usize>) -> Vec<Subject> {
+    let named = |text: &str| -> Vec<Subject> {
+        crate::subject::persons(text)
+            .into_iter()
+            .filter(|p| !p.is_self)
+            .flat_map(|p| p.who)
+            .collect()
+    };
+    let after = MEMBER_AFTER.captures(&scene.text[phrase.end..]);
+    let members: Vec<Subject> = after
+        .iter()
+        .flat_map(|hit| items(hit.name("who").map_or("", |m| m.as_str())))
+        .flat_map(|item| {
+            let item = item.trim_start_matches("my ").trim();
+            let is_ascii = item.is_ascii();
+            named(&if is_ascii {
+                format!("my {item}")
+            } else {
+                item.to_owned()
+            })
+        })
+        .collect();
+    if !members.is_empty() {
+        return members;
+    }
+    let before = FAMILY.replace_all(&scene.text[..phrase.start], "");
+    let last = before.rsplit(',').next().unwrap_or("").trim();
+    let last = last.trim_matches(|c: char| !c.is_alphanumeric());
+    if last.is_ascii() && !last.is_empty() && !last.starts_with("my ") {
+        named(&format!("my {last}"))
+    } else {
+        named(last)
     }
 }
 

@@ -12,7 +12,15 @@ use crate::scene::{Found, Holds, Scene};
 
 fixed!(
     CONTRAST,
-    r"(?:增强|造影)\s*(?:ct|核磁|扫描|mri)|ct\s*增强|\bcontrast(?:-enhanced)? ct\b|\bct (?:scan )?with contrast\b|\benhanced ct\b"
+    r"(?:增强|造影)的?\s*(?:ct|核磁(?:共振)?|磁共振|扫描|mri?)|(?:ct|核磁(?:共振)?|磁共振|mri)\s*(?:增强|造影)|\b(?:contrast(?:[- ]enhanced)?|enhanced|gadolinium) (?:ct|mri)\b|\b(?:ct|mri) (?:scans? )?with (?:contrast|gadolinium)\b"
+);
+fixed!(MAGNETIC, r"核磁|磁共振|mr");
+// An examination without contrast that one may or may not have.
+fixed!(PLAIN_MRI, r"核磁(?:共振)?|磁共振|\bmri(?: scans?)?\b");
+// "an MRI, but not a CT": the examination itself is denied.
+fixed!(
+    NOT_RIGHT_BEFORE,
+    r"(?:\bnot (?:an? |the |have an? )?|不[做打用])\s*$"
 );
 fixed!(
     MAY,
@@ -98,19 +106,80 @@ fn reminder(scene: &Scene<'_>, found: &mut Vec<Found>) {
 }
 
 fn contrast(scene: &Scene<'_>, found: &mut Vec<Found>) {
-    let Some(hit) = CONTRAST.find(scene.text) else {
-        return;
-    };
-    let is_refused = MAY_NOT.is_match(scene.text);
-    if !is_refused && !MAY.is_match(scene.text) {
-        return;
+    let is_said = MAY.is_match(scene.text);
+    let with_contrast: Vec<_> = CONTRAST.find_iter(scene.text).collect();
+    for hit in &with_contrast {
+        // "no contrast CT, contrast MRI is fine": the words beside the examination rule, if there are any.
+        let from = scene.text[..hit.start()].rfind(',').map_or(0, |at| at + 1);
+        let to = scene.text[hit.end()..]
+            .find(',')
+            .map_or(scene.text.len(), |at| hit.end() + at);
+        let beside = &scene.text[from..to];
+        let is_alone = !MAY.is_match(beside) && !MAY_NOT.is_match(beside);
+        let words = if is_alone { scene.text } else { beside };
+        let is_refused =
+            MAY_NOT.is_match(words) || NOT_RIGHT_BEFORE.is_match(&scene.text[..hit.start()]);
+        if !is_refused && !is_said {
+            continue;
+        }
+        // Iodine and gadolinium, rays and magnets: what is said of one holds for that one alone.
+        if MAGNETIC.is_match(hit.as_str()) {
+            found.push(may_have(scene, "contrast mri", is_refused, hit.start()));
+            continue;
+        }
+        let value = if is_refused { "not_allowed" } else { "allowed" };
+        let is_new = found
+            .iter()
+            .all(|f| f.attribute != Some("contrast_ct") || f.value.as_deref() != Some(value));
+        if is_new {
+            found.push(
+                Found::new(Kind::Contraindication, "contrast_ct", value, hit.start())
+                    .intent(scene.intent())
+                    .entity(EntityKind::Test, "contrast ct"),
+            );
+        }
     }
-    let value = if is_refused { "not_allowed" } else { "allowed" };
-    found.push(
-        Found::new(Kind::Contraindication, "contrast_ct", value, hit.start())
-            .intent(scene.intent())
-            .entity(EntityKind::Test, "contrast ct"),
-    );
+    let plain = PLAIN_MRI.find_iter(scene.text).find(|hit| {
+        with_contrast
+            .iter()
+            .all(|other| hit.end() <= other.start() || other.end() <= hit.start())
+    });
+    if let Some(hit) = plain {
+        let before = &scene.text[..hit.start()];
+        let is_refused = MAY_NOT.is_match(before) || NOT_RIGHT_BEFORE.is_match(before);
+        let after = &scene.text[hit.end()..];
+        let is_refused = is_refused || MRI_REFUSED_AFTER.is_match(after);
+        let is_allowed = MRI_ALLOWED_BEFORE.is_match(before) || MRI_ALLOWED_AFTER.is_match(after);
+        if is_refused || is_allowed {
+            found.push(may_have(scene, "mri", is_refused, hit.start()));
+        }
+    }
+}
+
+fixed!(
+    MRI_REFUSED_AFTER,
+    r"^(?:检查)?(?:[,:]|是|我)*(?:不能|不可以?|不得|不宜|禁止|禁忌|做不了)|^\s*(?:is|are) (?:not (?:safe|allowed|possible)|contraindicated|unsafe)\b"
+);
+fixed!(
+    MRI_ALLOWED_BEFORE,
+    r"(?:可以|能够?|允许|可)(?:再|去)?[做打拍行](?:普通|个|一个)*\s*$|\b(?:can|may|allowed to|able to|cleared (?:for|to have)|okay to have|ok to have|safe to have)\s+(?:safely )?(?:have |get |do |undergo )?(?:an? |the |plain )*$"
+);
+fixed!(
+    MRI_ALLOWED_AFTER,
+    r"^(?:检查)?(?:我)?(?:是)?(?:可以|能够?|允许)做|^\s*(?:is|are) (?:safe|allowed|ok|okay|fine)\b"
+);
+
+/// Not allowed is the contraindication; allowed is its denial.
+fn may_have(scene: &Scene<'_>, name: &str, is_refused: bool, at: usize) -> Found {
+    let polarity = if is_refused {
+        Polarity::Positive
+    } else {
+        Polarity::Negative
+    };
+    Found::new(Kind::Contraindication, "contraindication", name, at)
+        .polarity(polarity)
+        .intent(scene.intent())
+        .entity(EntityKind::Test, name)
 }
 
 fn forbidden(scene: &Scene<'_>, found: &mut Vec<Found>) {

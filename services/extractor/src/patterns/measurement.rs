@@ -63,7 +63,7 @@ fn weight(scene: &Scene<'_>, found: &mut Vec<Found>) {
     let amount = scene
         .amounts
         .iter()
-        .find(|a| a.start >= cue.end() && a.quantity.unit == "kg");
+        .find(|a| a.start >= cue.end() && a.quantity.unit == "kg" && !a.is_range);
     if let Some(amount) = amount.filter(|a| scene.text[cue.end()..a.start].chars().count() <= 20) {
         let quantity = last_of_change(scene, amount.quantity.clone(), "kg");
         found.push(

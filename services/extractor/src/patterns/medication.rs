@@ -51,7 +51,7 @@ fixed!(
 );
 fixed!(
     OPEN_EN,
-    r"\b(?P<cue>take|takes|taking|took|on|using|started|starting|prescribed|stopped|stop|no longer take|no longer taking|quit|put me on|switched to|discontinued|added)(?: me)?(?: (?:on|taking|using|to take))?\s+(?:my |the |a |an |some )?(?P<obj>[a-z][a-z0-9-]{3,30}(?: [a-z]{2,12})?)"
+    r"\b(?P<cue>take|takes|taking|took|on|using|started|starting|prescribed|stopped|stop|no longer take|no longer taking|quit|put me on|switched to|discontinued|added)(?: me)?(?: (?:on|taking|using|to take))?\s+(?:my |the |a |an |some |this |that )?(?:(?:new )?(?:drug|medication|medicine|med|tablets?|pills?|capsules?|brand|injection|syrup)\s+(?:called\s+|named\s+|of\s+)?)?(?P<obj>[a-z][a-z0-9-]{3,30}(?: [a-z]{2,12})?)"
 );
 fixed!(
     DURATION,
@@ -227,7 +227,12 @@ fn read(
             once: false,
         });
     }
-    let has_dose = dose(scene, drug, left, right).is_some() || schedule(after).is_some();
+    let has_range = scene
+        .amounts
+        .iter()
+        .any(|a| is_dose(a) && a.start >= left && a.end <= right);
+    let has_dose =
+        has_range || dose(scene, drug, left, right).is_some() || schedule(after).is_some();
     (has_dose && !is_open && is_report(drug.range.start) && !scene.negated_before(drug.range.start))
         .then_some(Reading {
             polarity: Polarity::Positive,
@@ -277,6 +282,12 @@ fn medication(
             .or_else(|| schedule(&scene.text[left..drug.range.start]))
             .or_else(|| schedule(scene.text));
         found.holds = duration(scene);
+        // One day's dose among several is no schedule either.
+        let near = |a: &&Amount| a.start >= left && a.end <= right && is_dose(a);
+        let has_many = scene.amounts.iter().filter(near).count() > 1;
+        if has_many && found.quantity.is_none() {
+            found.schedule = None;
+        }
     } else {
         found.quantity = dose(scene, drug, left, right);
     }
@@ -314,6 +325,9 @@ fn dose(scene: &Scene<'_>, drug: &Drug, left: usize, right: usize) -> Option<Qua
         .filter(is_near)
         .filter(|a| a.end <= drug.range.start)
         .collect();
+    if after.iter().chain(&before).any(|a| a.is_range) {
+        return None;
+    }
     if scene.modality.corrects {
         // "I meant 5 mg, not 50 mg of …": any amount but the one that was wrong.
         let all: Vec<&Amount> = scene.amounts.iter().filter(is_near).collect();
@@ -361,8 +375,24 @@ fn choose(text: &str, amounts: &[&Amount], parts: usize) -> Option<Quantity> {
             unit: first.quantity.unit.clone(),
         });
     }
+    // "2.5 mg on Monday and 5 mg on Tuesday": neither is the dose.
+    let mut masses = kept
+        .iter()
+        .filter(|a| MASS.contains(&a.quantity.unit.as_str()));
+    if let (Some(first), Some(second)) = (masses.next(), masses.next())
+        && first.quantity.unit == second.quantity.unit
+        && first.quantity != second.quantity
+        && ALTERNATES.is_match(text)
+    {
+        return None;
+    }
     first_mass(&kept)
 }
+
+fixed!(
+    ALTERNATES,
+    r"周[一二三四五六日天末]|星期[一二三四五六日天]|单日|双日|隔[天日]|交替|轮流|早|中午|晚|饭|到|至|或|~|\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)days?|alternat\w+|odd|even|weekdays?|weekends?|mornings?|evenings?|nights?|noon|lunch|dinner|breakfast|bedtime|or|to|other|then)\b|\s-\s|\d\s*(?:mg|g|mcg|units?|iu|ml)\s*-\s*\d"
+);
 
 /// "for 7 days", 连吃三天: the course ends.
 fn duration(scene: &Scene<'_>) -> Holds {
@@ -425,6 +455,19 @@ fn open_drugs(scene: &Scene<'_>) -> Vec<Drug> {
             .as_str()
             .trim_end_matches(['了', '的', '每', '各'])
             .trim();
+        // 药物Zyx1: the generic word is no part of the name, the digit is.
+        let lead = ["药物", "药品", "一种叫", "叫做", "叫"]
+            .iter()
+            .find_map(|word| phrase.strip_prefix(word))
+            .map_or(0, |rest| phrase.len() - rest.len());
+        let start = obj.start() + lead;
+        let phrase = &phrase[lead..];
+        let is_latin = phrase.ends_with(|c: char| c.is_ascii_alphanumeric());
+        let more = scene.text[start + phrase.len()..]
+            .bytes()
+            .take_while(|b| is_latin && b.is_ascii_digit())
+            .count();
+        let phrase = &scene.text[start..start + phrase.len() + more];
         let first = phrase.split_whitespace().next().unwrap_or(phrase);
         let is_sure = matches!(
             hit.name("cue").map(|m| m.as_str()),
@@ -453,6 +496,21 @@ fn open_drugs(scene: &Scene<'_>) -> Vec<Drug> {
                 | "about"
                 | "some"
                 | "time"
+                | "drug"
+                | "drugs"
+                | "tablet"
+                | "tablets"
+                | "pill"
+                | "pills"
+                | "capsule"
+                | "capsules"
+                | "daily"
+                | "twice"
+                | "once"
+                | "every"
+                | "药片"
+                | "药品"
+                | "一种药"
                 | "药"
                 | "药物"
                 | "care"
@@ -466,7 +524,7 @@ fn open_drugs(scene: &Scene<'_>) -> Vec<Drug> {
             continue;
         }
         if let Some(name) = open_drug(phrase) {
-            let range = obj.start()..obj.start() + phrase.len();
+            let range = start..start + phrase.len();
             found.push(Drug {
                 name,
                 range,

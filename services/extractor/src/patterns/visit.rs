@@ -15,7 +15,18 @@ fixed!(
     DUE,
     r"预约|约了|约好|约在|挂了.{0,8}号|挂号|要去|要做|需要做|得去|将|打算做|准备做|安排|定在|定于|排在|复查|复诊|空腹|该[去做]|\b(?:appointment|scheduled|booked|due|will|going to|have (?:a|an|my)|'ll|need to|needs to|is on|is at|coming up|set for|moved to|rescheduled)\b"
 );
-fixed!(BLOOD, r"抽(?:的|了|过|完|个)?血|验(?:的|了|过)?血");
+fixed!(
+    BLOOD,
+    r"抽(?:的|了|过|完|个)?血|验(?:的|了|过)?血|\bblood (?:was |were |has been |got )?(?:just )?(?:drawn|taken)\b|\b(?:drew|took) (?:my |some )?blood\b"
+);
+fixed!(
+    VACCINE,
+    r"(?:打|接种|种)(?:了|过|完|的)(?:[^,;]{0,8})?(?:疫苗|预防针)|疫苗[^,;]{0,4}(?:打|接种|种)(?:了|过|完|的)|\b(?:was|were|been|got|am) (?:just )?(?:vaccinated|immuni[sz]ed)\b|\b(?:got|had|received) (?:my |a |the )?(?:\w+ )?(?:vaccine|vaccination|jab|booster)\b"
+);
+fixed!(
+    FALL,
+    r"摔(?:了|倒|跤|下|伤)|跌(?:了|倒|下|伤)|滑倒|\b(?:fell(?: down| over| off)?|had a (?:bad )?fall|slipped and fell)\b(?P<not> (?:asleep|ill|in love|behind|pregnant|apart))?"
+);
 fixed!(
     SURGERY,
     r"(?P<obj>[^,;\s做了过的行]{1,14})(?:手术|切除术|置换术|移植术|成形术|修补术|造影术|介入术|搭桥术|结扎术|融合术|消融术|引流术|根治术)|\b(?:had|underwent|got|received)\s+(?:an? |my |the )?(?P<en>(?:[a-z-]+ ){0,3}(?:surgery|operation|transplant|replacement|[a-z]+ectomy|[a-z]+plasty|[a-z]+otomy|bypass))\b"
@@ -26,7 +37,7 @@ fixed!(
 );
 fixed!(
     CANCEL,
-    r"取消|不去了|不用(?:去|做)|\b(?:cancel(?:l?ed)?|called off)\b"
+    r"取消|不去[^,;]{0,6}了|不用(?:去|做|来)|\b(?:cancel(?:l?ed)?|called off)\b"
 );
 fixed!(
     GENERAL,
@@ -61,7 +72,14 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
         let (start, end) = (mention.start, mention.end);
         // "血压 150/95", "空腹血糖 7.8" are measurements; "CT科" is a place.
         let after = scene.text[end..].trim_start();
-        let is_number = after.starts_with(|c: char| c.is_ascii_digit() || matches!(c, ':' | '='));
+        let is_visit_word = matches!(
+            mention.name,
+            "doctor appointment" | "follow-up" | "dental appointment" | "blood test"
+        );
+        let value = after.trim_start_matches([':', '=', ' ']);
+        let is_number = !is_visit_word
+            && (value.starts_with(|c: char| c.is_ascii_digit())
+                || (value.len() < after.len() && future.is_none()));
         if is_number
             || after.starts_with(['科', '室', '中'])
             || scene.text[end..].starts_with("阳性")
@@ -78,6 +96,8 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
             .filter(|_| is_due || (is_ahead && CANCEL.is_match(scene.text)))
         {
             found.extend(appointment(scene, mention.name, moment, start));
+        } else if future.is_none() && CANCELLED.is_match(scene.text) {
+            found.push(cancelled(mention.name, start));
         } else {
             let is_had = is_inside(mention.name) && HAS_INSIDE.is_match(&scene.text[..start]);
             let is_visit = is_past_verb
@@ -95,10 +115,28 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
                 Some(moment) if is_due => {
                     found.extend(appointment(scene, "blood test", moment, hit.start()))
                 }
-                Some(_) | None if hit.as_str().contains(['的', '了', '过', '完']) => {
+                Some(_) | None
+                    if hit.as_str().contains(['的', '了', '过', '完'])
+                        || hit.as_str().is_ascii() =>
+                {
                     found.push(done(scene, "blood test", Kind::Event, hit.start()));
                 }
                 Some(_) | None => (),
+            }
+        } else if let Some(hit) = VACCINE.find(scene.text).filter(|_| !is_due) {
+            let is_wish = NOT_YET.is_match(&scene.text[..hit.start()]);
+            let is_done = !is_wish && !scene.negated_before(hit.start());
+            found.extend(is_done.then(|| done(scene, "vaccination", Kind::Event, hit.start())));
+        } else if let Some(hit) = FALL
+            .captures(scene.text)
+            .filter(|hit| hit.name("not").is_none() && moment(scene, Direction::Past).is_some())
+        {
+            let at = hit.get(0).map_or(0, |m| m.start());
+            if !scene.negated_before(at) {
+                let mut one = done(scene, "fall", Kind::Event, at);
+                one.attribute = None;
+                one.entities.clear();
+                found.push(one);
             }
         } else if is_due && APPOINTMENT_WORD.is_match(scene.text) {
             let at = APPOINTMENT_WORD.find(scene.text).map_or(0, |m| m.start());
@@ -239,6 +277,20 @@ fn appointment(scene: &Scene<'_>, name: &str, moment: &Moment, anchor: usize) ->
         to: Some(scene.clock.end_of_day(day)),
     };
     Some(found)
+}
+
+// Said of the visit as a whole: no date is needed to end it.
+fixed!(
+    CANCELLED,
+    r"取消了|[被已]取消|^取消|不去[^,;]{0,6}了|不用(?:去|来)?(?:复查|复诊)了|\b(?:is|was|been|has|got|i|we|they|he|she) cancel(?:l?ed)\b|\bcancel(?:l?ed)$|\bcalled off\b"
+);
+
+/// A visit that will not be, named without its date.
+fn cancelled(name: &str, anchor: usize) -> Found {
+    Found::new(Kind::Event, "appointment", name, anchor)
+        .polarity(anamnesis_domain::memory::Polarity::Negative)
+        .intent(Intent::Change)
+        .entity(EntityKind::Test, name)
 }
 
 fn done(scene: &Scene<'_>, name: &str, kind: Kind, anchor: usize) -> Found {

@@ -11,7 +11,7 @@ use anamnesis_domain::owner::{Owner, OwnerScope, Scope, Subject};
 use anamnesis_domain::text::Text;
 use anamnesis_domain::time::{Known, Timestamp};
 use anamnesis_extractor::stage::Extractor;
-use anamnesis_extractor::{Episodes, query_entities, query_subject};
+use anamnesis_extractor::{Episodes, query_entities, query_persons, query_subject, query_things};
 use anamnesis_indexer::stage::Indexer;
 use anamnesis_intake::commands::Order;
 use anamnesis_intake::message::Message;
@@ -101,6 +101,14 @@ impl QueryReader for Lexicon {
 
     fn subject(&self, text: &str) -> Option<Subject> {
         query_subject(text)
+    }
+
+    fn things(&self, text: &str) -> Vec<std::ops::Range<usize>> {
+        query_things(text)
+    }
+
+    fn persons(&self, text: &str) -> Vec<std::ops::Range<usize>> {
+        query_persons(text)
     }
 }
 

@@ -74,7 +74,10 @@ fn every_statement_has_its_own_subject() {
     );
     check(
         "我外婆对芒果过敏，我对虾过敏",
-        &["other(外婆) allergy=mango", "allergy=shrimp"],
+        &[
+            "other(maternal grandmother) allergy=mango",
+            "allergy=shrimp",
+        ],
     );
     check(
         "My wife is allergic to shellfish and I have asthma",
@@ -83,7 +86,7 @@ fn every_statement_has_its_own_subject() {
     check("我妈说我对花生过敏", &["allergy=peanut"]);
     check(
         "我和我弟弟都对牛奶过敏",
-        &["allergy=milk", "sibling allergy=milk"],
+        &["allergy=milk", "other(younger brother) allergy=milk"],
     );
     check(
         "我先生有痛风，在吃别嘌醇",
@@ -99,7 +102,7 @@ fn every_statement_has_its_own_subject() {
     );
     check(
         "我女儿对头孢过敏，不是我。",
-        &["child allergy=cephalosporin"],
+        &["other(daughter) allergy=cephalosporin"],
     );
 }
 

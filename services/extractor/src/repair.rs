@@ -1,0 +1,202 @@
+//! What does a speaker take back, or leave out, within one sentence?
+//!
+//! "5 mg, sorry, 3 mg" says 3 mg; "allergic to penicillin but not to amoxicillin" leaves "allergic" out;
+//! a quoted "I" is somebody else.
+
+use anamnesis_domain::input::RejectCode;
+use anamnesis_domain::memory::{Entity, EntityKind, Kind, Quantity};
+use anamnesis_domain::owner::Subject;
+use anamnesis_domain::text::{Text, normalise};
+
+use crate::explicit::masked;
+use crate::lexicon::{Class, lookup};
+use crate::pattern::fixed;
+use crate::quantity::amounts;
+use crate::reading::{Heard, WHOLE};
+use crate::scene::open_name;
+
+/// The end of a sentence that takes back what stands right before it.
+#[derive(Clone, Debug)]
+pub(crate) struct Repair {
+    /// The marker and what follows it, in bytes of the folded sentence.
+    pub(crate) range: std::ops::Range<usize>,
+    /// What was meant.
+    meant: String,
+    amount: Option<Quantity>,
+    persons: Vec<Subject>,
+}
+
+fixed!(
+    MARKER,
+    r"\S\s*(?P<cut>(?:,\s*|\s+-\s+|\.{2,}\s*|…\s*)(?:(?:oh|ah|er|uh|um|哦|啊|呃)[, ]*)?(?:(?:no|不是|不|没有)\s*,|(?:sorry|i'm sorry|no wait|wait|i mean|i meant|or rather|rather|scratch that|correction|make that|my mistake|excuse me|不对|不不|错了|说错了|我说错了|口误|抱歉|对不起|更正)(?:\s*[,:]|\s))\s*(?:(?:no|wait|i mean|i meant|it's|it is|make that|make it|应该是|应该|我是说|我指的是|其实是|是)[, ]*)*(?P<meant>[^,;:]{1,40}?))[.。!\s]*$"
+);
+fixed!(
+    NO_FRAGMENT,
+    r"\b(?:i|i'm|i've|he|she|it|we|they|you|my|not|no|don't|is|are|was|have|has|take|takes|can|did|do|problem|thanks|thank|about|for|to)\b|我|他|她|你|不|没|有|过敏|了|吗|在|吃|住"
+);
+
+/// The repair that ends a folded sentence, if one does.
+pub(crate) fn repair(folded: &str) -> Option<Repair> {
+    let hit = MARKER.captures(folded)?;
+    let (cut, meant) = (hit.name("cut")?, hit.name("meant")?);
+    let persons: Vec<Subject> = crate::subject::persons(meant.as_str())
+        .into_iter()
+        .filter(|p| p.end - p.start == meant.as_str().trim().len())
+        .flat_map(|p| p.who)
+        .collect();
+    let words = meant.as_str().trim();
+    let is_fragment = words.split_whitespace().count() <= 4
+        && (!persons.is_empty() || !NO_FRAGMENT.is_match(words));
+    if !is_fragment || words.is_empty() {
+        return None;
+    }
+    let amount = amounts(words).into_iter().next();
+    // "sorry, losartan 50 mg": a name and an amount.
+    let name = match &amount {
+        Some(amount) => format!("{} {}", &words[..amount.start], &words[amount.end..]),
+        None => words.to_owned(),
+    };
+    let amount = amount.map(|a| a.quantity);
+    Some(Repair {
+        range: cut.start()..meant.end(),
+        meant: name.trim().to_owned(),
+        amount,
+        persons,
+    })
+}
+
+/// Puts what was meant where the last finding has what was said. Where they do not fit together, the
+/// finding is not kept: its speaker took it back.
+pub(crate) fn apply(repair: &Repair, heard: &mut [(usize, Heard)]) {
+    let Some((_, last)) = heard.last() else {
+        return;
+    };
+    let last = last.found.clone();
+    for (_, one) in heard.iter_mut().filter(|(_, h)| h.found == last) {
+        if !is_repaired(repair, one) {
+            one.refused = one.refused.or(Some(RejectCode::Unconfirmed));
+        }
+        WHOLE.clone_into(&mut one.quote);
+    }
+}
+
+fn is_repaired(repair: &Repair, one: &mut Heard) -> bool {
+    let found = &mut one.found;
+    if let [who] = repair.persons.as_slice() {
+        one.subject = who.clone();
+        one.entities.retain(|e| e.kind != EntityKind::Person);
+        if *who != Subject::Self_ {
+            one.entities.push(Entity {
+                kind: EntityKind::Person,
+                name: Text::new(who.to_string()),
+            });
+        }
+        return true;
+    }
+    if let Some(amount) = &repair.amount {
+        let measured = found.kind == Kind::Measurement || found.kind == Kind::Fact;
+        if measured {
+            return false;
+        }
+        found.quantity = Some(amount.clone());
+        if found.kind != Kind::Medication || repair.meant.is_empty() {
+            return found.kind == Kind::Medication;
+        }
+    }
+    let classes: &[Class] = match found.kind {
+        Kind::Allergy | Kind::Contraindication | Kind::Preference => {
+            &[Class::Allergen, Class::Drug, Class::Food]
+        }
+        Kind::Medication => &[Class::Drug],
+        Kind::Condition => &[Class::Condition],
+        Kind::Fact if found.attribute == Some("occupation") => &[Class::Occupation],
+        Kind::Fact => &[],
+        Kind::Procedure
+        | Kind::Measurement
+        | Kind::Event
+        | Kind::Constraint
+        | Kind::Policy
+        | Kind::Lesson
+        | Kind::Episode => return false,
+    };
+    let known = lookup(&repair.meant, classes).map(str::to_owned);
+    let is_open = matches!(
+        found.attribute,
+        Some("allergy" | "address" | "name" | "insurance")
+    );
+    let open = || match found.attribute {
+        Some("allergy") => open_name(&repair.meant),
+        Some(_) | None => Some(normalise(&repair.meant)),
+    };
+    let Some(value) = known.or_else(|| is_open.then(open).flatten()) else {
+        return false;
+    };
+    let old = found.value.replace(value.clone()).unwrap_or_default();
+    let rename = |entities: &mut Vec<Entity>| {
+        let kinds: Vec<EntityKind> = entities
+            .iter()
+            .filter(|e| e.name.expose() == old)
+            .map(|e| e.kind)
+            .collect();
+        // A class of the old drug is no class of the new one.
+        entities.retain(|e| e.name.expose() != old && e.kind != EntityKind::Drug);
+        for kind in kinds {
+            let is_drug = lookup(&value, &[Class::Drug]).is_some();
+            if kind != EntityKind::Drug || is_drug {
+                entities.push(Entity {
+                    kind,
+                    name: Text::new(value.as_str()),
+                });
+            }
+        }
+    };
+    rename(&mut found.entities);
+    rename(&mut one.entities);
+    for class in crate::lexicon::drug_classes(&value) {
+        one.entities.push(Entity {
+            kind: EntityKind::Drug,
+            name: Text::new(class),
+        });
+    }
+    true
+}
+
+fixed!(
+    QUOTED,
+    r#"(?P<who>[^",;.]{0,40}?)\s*(?:said|says|told me|replied|asked|wrote|texted|goes|说|说道|道|讲|喊|问|回答|告诉我)\s*(?:过|了)?\s*[,:]?\s*(?P<words>"[^"]{1,200}"?)"#
+);
+fixed!(OWN, r"(?:^|\b)(?:i|我|我刚才?|我之前)\s*$");
+fixed!(FIRST_PERSON, r"我|\b(?:i|i'm|i've|my|me)\b");
+
+/// The folded text with what others said of themselves blanked: `my friend said "I am …"`.
+pub(crate) fn without_quotes(folded: &str) -> String {
+    if !folded.contains('"') {
+        return folded.to_owned();
+    }
+    let ranges: Vec<_> = QUOTED
+        .captures_iter(folded)
+        .filter(|hit| !OWN.is_match(&hit["who"]) && FIRST_PERSON.is_match(&hit["words"]))
+        .filter_map(|hit| hit.name("words").map(|m| m.range()))
+        .collect();
+    masked(folded, &ranges)
+}
+
+fixed!(
+    TO_ALONE,
+    r"^(?P<lead>(?:(?:and|but|yet|though|although|only|just|also|rather|instead)\s+)*(?:not\s+)?(?:(?:only|just|also|even)\s+)?)to\s+[a-z]"
+);
+fixed!(
+    ZH_TO_ALONE,
+    r"^(?:但是?|可是|而是?|只是?|也|还|仅|就|却|倒是?)*(?:不是?|不会)?对[^,;:]{1,16}$"
+);
+
+/// The clause with the word that it takes from the one before: "but not to amoxicillin".
+pub(crate) fn completed(clause: &str, previous: &str) -> Option<String> {
+    if previous.contains("allergic") && !clause.contains("allerg") {
+        let hit = TO_ALONE.captures(clause)?;
+        let at = hit.name("lead").map_or(0, |m| m.end());
+        return Some(format!("{}allergic {}", &clause[..at], &clause[at..]));
+    }
+    let is_left_out = previous.contains("过敏") && !clause.contains("过敏");
+    (is_left_out && ZH_TO_ALONE.is_match(clause)).then(|| format!("{clause}过敏"))
+}
