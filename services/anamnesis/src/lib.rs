@@ -1,17 +1,21 @@
 //! The binary's parts.
 //!
 //! - [`cli`], [`config`]: what is asked, what is configured
-//! - [`node`], [`generations`], [`services`]: one data folder opened, and what runs over it
+//! - [`role`], [`base`], [`node`], [`generations`], [`services`]: what is opened for which part of the
+//!   system, and what runs over it
 //! - [`commands`]: what each command does; [`failure`]: how it fails
 //! - [`audit_http`], [`operations`]: calls that no service has of its own
 //! - [`eval`]: evaluation sets
 //! - [`telemetry`], [`metrics`], [`decay_curve`]
 
+mod assemble;
 pub mod audit_http;
+pub mod base;
 pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod decay_curve;
+mod door;
 pub mod eval;
 pub mod failure;
 pub mod generations;
@@ -20,5 +24,6 @@ pub mod node;
 pub mod operations;
 mod query_reader;
 pub mod readiness;
+pub mod role;
 pub mod services;
 pub mod telemetry;

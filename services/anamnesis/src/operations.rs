@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anamnesis_pipeline::consumer::StageError;
 use anamnesis_pipeline::problem::Problem;
+use anamnesis_pipeline::stores::Records;
 use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
@@ -29,19 +30,29 @@ pub fn install_metrics() -> Result<PrometheusHandle, String> {
 #[derive(Clone)]
 struct Shared {
     readiness: Readiness,
-    records: Arc<dyn anamnesis_pipeline::stores::Records>,
     metrics: PrometheusHandle,
-    model: String,
-    is_semantic: bool,
+    /// Of a process that has stores.
+    node: Option<OfNode>,
 }
 
-pub fn router(node: &Node, readiness: Readiness, metrics: PrometheusHandle) -> Router {
+#[derive(Clone)]
+struct OfNode {
+    records: Arc<dyn Records>,
+    embedding: Value,
+}
+
+pub fn router(readiness: Readiness, metrics: PrometheusHandle, node: Option<&Node>) -> Router {
+    let node = node.map(|node| OfNode {
+        records: node.stores.records.clone(),
+        embedding: json!({
+            "model": node.embed.identity().to_string(),
+            "semantic": node.embed.is_semantic(),
+        }),
+    });
     let shared = Shared {
         readiness,
-        records: node.stores.records.clone(),
         metrics,
-        model: node.embed.identity().to_string(),
-        is_semantic: node.embed.is_semantic(),
+        node,
     };
     Router::new()
         .route("/livez", get(|| async { "alive\n" }))
@@ -77,19 +88,21 @@ async fn ready(State(shared): State<Shared>) -> Result<Json<Value>, Problem> {
             .with("behind_records", behind)
             .with("unanswered", lags));
     }
-    Ok(Json(json!({
-        "ready": true,
-        "behind_records": behind,
-        "unanswered": lags,
-        "embedding": { "model": shared.model, "semantic": shared.is_semantic },
-    })))
+    let mut ready = json!({ "ready": true, "behind_records": behind, "unanswered": lags });
+    if let Some(node) = shared.node {
+        ready["embedding"] = node.embedding;
+    }
+    Ok(Json(ready))
 }
 
 async fn scrape(State(shared): State<Shared>) -> Result<String, Problem> {
-    let counts = shared.records.counts().await;
-    for (kind, status, count) in counts.map_err(|error| Problem::unavailable(error.to_string()))? {
-        metrics::gauge!(MEMORIES, "kind" => kind.code(), "status" => status.code())
-            .set(count as f64);
+    if let Some(node) = &shared.node {
+        let counts = node.records.counts().await;
+        let counts = counts.map_err(|error| Problem::unavailable(error.to_string()))?;
+        for (kind, status, count) in counts {
+            metrics::gauge!(MEMORIES, "kind" => kind.code(), "status" => status.code())
+                .set(count as f64);
+        }
     }
     let lags = shared.readiness.lags().await;
     for lag in lags.map_err(|error| Problem::unavailable(error.to_string()))? {

@@ -52,7 +52,7 @@ pub struct Indexer {
 #[async_trait]
 impl Stage for Indexer {
     fn name(&self) -> &'static str {
-        STAGE
+        name_of(&self.stores)
     }
 
     async fn begin(&self, partition: u32, _now: Timestamp) -> Result<Box<dyn Running>, StageError> {
@@ -115,6 +115,20 @@ impl Stage for Indexer {
         };
         folding.find_unfinished().await?;
         Ok(Box::new(folding))
+    }
+}
+
+/// The stage's name, by what it keeps.
+fn name_of(stores: &[Arc<dyn Projection>]) -> &'static str {
+    let mut held: Vec<Store> = stores.iter().map(|store| store.store()).collect();
+    held.sort();
+    match held[..] {
+        [Store::Records] => "indexer-records",
+        [Store::Text] => "indexer-text",
+        [Store::Records, Store::Text] => "indexer-shard",
+        [Store::Vectors] => "indexer-vectors",
+        [Store::Graph] => "indexer-graph",
+        _ => STAGE,
     }
 }
 

@@ -1,6 +1,9 @@
 //! The ports over servers: Kafka, Qdrant, Neo4j, PostgreSQL.
 
+pub mod generations;
 pub mod kafka;
+pub mod live;
 pub mod neo4j;
+mod period;
 pub mod postgres_keyring;
 pub mod qdrant;
