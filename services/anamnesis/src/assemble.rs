@@ -6,7 +6,9 @@ use anamnesis_pipeline::clock::SystemClock;
 use anamnesis_pipeline::consumer::{Consumer, Stage, StageError};
 use anamnesis_pipeline::log::LogError;
 use anamnesis_pipeline::stands::Stands;
-use anamnesis_servers::kafka::{DriveError, Membership};
+use anamnesis_servers::kafka::{DriveError, Lease, Membership};
+use anamnesis_servers::shard::config::ShardServerConfig;
+use anamnesis_servers::shard::server::{self, ShardParts};
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -78,15 +80,19 @@ impl Parts<'_> {
     async fn with_stores(&self, base: Base, tasks: &mut Tasks) -> Result<Assembled, Failure> {
         let callers = base.config.callers()?;
         let node = Node::over(base, self.role, &[]).await?;
-        let readiness = Readiness::new(&node, self.stands.clone()).await?;
+        let readiness = Readiness::new(&node, self.role, self.stands.clone()).await?;
         let has = |roles: &[Role]| roles.contains(&self.role);
         let mut router = Router::new();
         if has(&[Role::All]) {
-            self.run(&node, &node.stages(), tasks);
+            let partitions: Vec<u32> = (0..node.log.partitions()).collect();
+            self.run(&node, &node.stages(), &partitions, tasks);
         }
         if has(&[Role::Indexer]) {
-            self.run(&node, &[node.shard_indexer()], tasks);
+            let shard = served_shard(&node.config)?;
+            let partitions: Vec<u32> = shard.partitions.iter().collect();
+            self.run(&node, &[node.shard_indexer()], &partitions, tasks);
             self.drive(&node, node.server_indexers(), tasks)?;
+            self.serve_shard(&node, shard, tasks).await?;
         }
         if has(&[Role::All, Role::Forgetter]) {
             let forgetter = node.forgetter();
@@ -127,10 +133,40 @@ impl Parts<'_> {
         })
     }
 
-    /// Runs these stages in every partition, whoever else does.
-    fn run(&self, base: &Base, stages: &[Arc<dyn Stage>], tasks: &mut Tasks) {
+    /// Serves the records and the text of this process to the others.
+    async fn serve_shard(
+        &self,
+        node: &Node,
+        shard: &ShardServerConfig,
+        tasks: &mut Tasks,
+    ) -> Result<(), Failure> {
+        let parts = ShardParts {
+            records: node.stores.records.clone(),
+            text: node.stores.text.clone(),
+            log: node.log.clone(),
+            feed: node.feed,
+        };
+        let shutdown = self.shutdown.clone();
+        let server = server::serve(
+            shard.clone(),
+            parts,
+            async move { shutdown.cancelled().await },
+        );
+        let server = server.await?;
+        tracing::info!(
+            address = %server.address(),
+            partitions = %shard.partitions,
+            replica = shard.replica,
+            "serving a shard"
+        );
+        spawn(tasks, "the server of the shard", server.stopped());
+        Ok(())
+    }
+
+    /// Runs these stages in these partitions, whoever else does.
+    fn run(&self, base: &Base, stages: &[Arc<dyn Stage>], partitions: &[u32], tasks: &mut Tasks) {
         for stage in stages {
-            for partition in 0..base.log.partitions() {
+            for &partition in partitions {
                 let consumer = Consumer::new(
                     base.log.clone(),
                     stage.clone(),
@@ -161,7 +197,7 @@ impl Parts<'_> {
         let (base, stands, shutdown) = (base.clone(), self.stands.clone(), self.shutdown.clone());
         let name = format!("the group of {}", self.role);
         spawn(tasks, name, async move {
-            let start = |lease: Arc<anamnesis_servers::kafka::Lease>| {
+            let start = |lease: Arc<Lease>| {
                 let consumers: Vec<Consumer> = stages
                     .iter()
                     .map(|stage| {
@@ -184,11 +220,17 @@ impl Parts<'_> {
     }
 }
 
+fn served_shard(config: &Config) -> Result<&ShardServerConfig, Failure> {
+    config.shard.as_ref().ok_or_else(|| {
+        Failure::wrong_use(
+            "an indexer serves the records and the text of some partitions: configure [shard] with \
+             listen, partitions and replica",
+        )
+    })
+}
+
 /// Runs the consumers of one partition until its lease is revoked.
-async fn hold(
-    lease: Arc<anamnesis_servers::kafka::Lease>,
-    consumers: Vec<Consumer>,
-) -> Result<(), StageError> {
+async fn hold(lease: Arc<Lease>, consumers: Vec<Consumer>) -> Result<(), StageError> {
     let stop = CancellationToken::new();
     let mut running = JoinSet::new();
     for consumer in consumers {

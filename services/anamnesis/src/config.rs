@@ -18,6 +18,7 @@ use anamnesis_servers::kafka::KafkaConfig;
 use anamnesis_servers::neo4j::Neo4jConfig;
 use anamnesis_servers::postgres_keyring::PostgresKeyringConfig;
 use anamnesis_servers::qdrant::config::QdrantConfig;
+use anamnesis_servers::shard::config::{ShardServerConfig, ShardsConfig};
 use figment::Figment;
 use figment::providers::Serialized;
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,9 @@ pub struct Config {
     pub keyring: KeyringConfig,
     pub records: RecordsConfig,
     pub text: TextConfig,
+    /// What an indexer of its own serves of its records and text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shard: Option<ShardServerConfig>,
     pub vectors: VectorsConfig,
     pub graph: GraphConfig,
     pub embedding: EmbeddingConfig,
@@ -67,6 +71,7 @@ impl Default for Config {
             keyring: KeyringConfig::default(),
             records: RecordsConfig::default(),
             text: TextConfig::default(),
+            shard: None,
             vectors: VectorsConfig::default(),
             graph: GraphConfig::default(),
             embedding: EmbeddingConfig::default(),
@@ -177,6 +182,8 @@ impl Default for KeyringConfig {
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum RecordsConfig {
     Sqlite {},
+    /// Asked of the indexers that serve them, together with the text.
+    Shards(Box<ShardsConfig>),
 }
 
 impl Default for RecordsConfig {
@@ -189,6 +196,8 @@ impl Default for RecordsConfig {
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TextConfig {
     Tantivy {},
+    /// Asked of the shards that `[records]` names.
+    Shards {},
 }
 
 impl Default for TextConfig {
@@ -433,6 +442,12 @@ impl Config {
                 );
             }
             (None, _) | (_, None) => (),
+        }
+        let is_sharded = matches!(self.records, RecordsConfig::Shards(_));
+        if is_sharded != matches!(self.text, TextConfig::Shards {}) {
+            return refuse(
+                "records and text are served together: give both kind = \"shards\", or none",
+            );
         }
         if let GraphConfig::Neo4j(graph) = &self.graph
             && let Err(error) = graph.check()

@@ -27,3 +27,4 @@ pub mod readiness;
 pub mod role;
 pub mod services;
 pub mod telemetry;
+mod watch;

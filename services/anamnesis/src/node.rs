@@ -22,9 +22,12 @@ use anamnesis_servers::generations::{Generations as ServerGenerations, begun_at}
 use anamnesis_servers::live::{self, Access};
 use anamnesis_servers::neo4j::Neo4jGraph;
 use anamnesis_servers::qdrant::{Place, QdrantVectors};
+use anamnesis_servers::shard::client;
 
 use crate::base::Base;
-use crate::config::{Config, EmbeddingConfig, GraphConfig, VectorsConfig};
+use crate::config::{
+    Config, EmbeddingConfig, GraphConfig, LogConfig, RecordsConfig, VectorsConfig,
+};
 use crate::generations::{Generations, GenerationsError};
 use crate::role::Role;
 
@@ -116,6 +119,27 @@ impl Node {
         Self::over(base, Role::All, next).await
     }
 
+    /// As a command opens it: in a folder everything, beside running services what they serve.
+    ///
+    /// # Errors
+    /// As [`Node::open`].
+    pub async fn open_tool(config: Config) -> Result<Self, NodeError> {
+        Self::open_tool_with_next(config, &[]).await
+    }
+
+    /// As [`Node::open_with_next`], for a command.
+    ///
+    /// # Errors
+    /// As [`Node::open`].
+    pub async fn open_tool_with_next(config: Config, next: &[Store]) -> Result<Self, NodeError> {
+        let role = match config.log {
+            LogConfig::Sqlite { .. } => Role::All,
+            LogConfig::Kafka(_) => Role::Tool,
+        };
+        let base = Base::open(config, Arc::new(SystemClock)).await?;
+        Self::over(base, role, next).await
+    }
+
     /// The stores that a role has, over a base that is open.
     ///
     /// # Errors
@@ -182,11 +206,38 @@ impl Node {
                 }
             }
         };
-        let stores = Stores {
-            records: Arc::new(SqliteRecords::open(&folder(Store::Records)?, feed)?),
-            text: Arc::new(TantivyText::open(&folder(Store::Text)?, feed)?),
-            vectors,
-            graph,
+        let shards = match &config.records {
+            RecordsConfig::Shards(shards) if role != Role::Indexer => Some(shards),
+            RecordsConfig::Shards(_) | RecordsConfig::Sqlite {} => None,
+        };
+        let stores = match shards {
+            Some(shards) => {
+                if role == Role::All
+                    || next
+                        .iter()
+                        .any(|s| [Store::Records, Store::Text].contains(s))
+                {
+                    return Err(NodeError::WrongUse {
+                        what: "records and text are served by indexers of their own, each of which \
+                               builds its copy from the log: to build one anew, stop that indexer and \
+                               delete the folder `stores` of its data"
+                            .to_owned(),
+                    });
+                }
+                let served = client::connect(shards, feed)?;
+                Stores {
+                    records: served.records,
+                    text: served.text,
+                    vectors,
+                    graph,
+                }
+            }
+            None => Stores {
+                records: Arc::new(SqliteRecords::open(&folder(Store::Records)?, feed)?),
+                text: Arc::new(TantivyText::open(&folder(Store::Text)?, feed)?),
+                vectors,
+                graph,
+            },
         };
         if role.writes_stores() {
             let local = stores.projections().into_iter();

@@ -18,6 +18,7 @@ use axum::response::Response;
 
 use crate::base::Base;
 use crate::node::Node;
+use crate::role::Role;
 
 /// Records that a store may be behind before the node is not ready: a few seconds of writing.
 const BEHIND_MAX: u64 = 5_000;
@@ -30,6 +31,8 @@ pub struct Readiness {
     stores: Vec<Arc<dyn Projection>>,
     /// Those on servers, without which it does less.
     remote: Vec<Arc<dyn Projection>>,
+    /// Those that this process keeps up to date or asks for.
+    partitions: Vec<u32>,
     stands: Stands,
     clock: Arc<dyn Clock>,
     oldest_ms_max: u64,
@@ -60,16 +63,27 @@ pub struct Report {
 impl Readiness {
     /// # Errors
     /// When the log cannot be read.
-    pub async fn new(node: &Node, stands: Stands) -> Result<Self, StageError> {
+    pub async fn new(node: &Node, role: Role, stands: Stands) -> Result<Self, StageError> {
         let mut ends_at_start = Vec::new();
         for partition in 0..node.log.partitions() {
             ends_at_start.push(node.log.end(Topic::Memories, partition).await?);
         }
         let all = node.stores.projections().into_iter();
         let (remote, stores) = all.partition(|store| node.remote.contains_key(&store.store()));
+        let of_shard = node.config.shard.as_ref();
+        let of_shard = of_shard.filter(|_| role == Role::Indexer);
+        let partitions = match of_shard {
+            Some(shard) => shard.partitions.iter().collect(),
+            None => (0..node.log.partitions()).collect(),
+        };
+        // Served copies fence themselves while they are behind.
+        if role != Role::All {
+            ends_at_start.clear();
+        }
         Ok(Self {
             stores,
             remote,
+            partitions,
             ends_at_start,
             ..Self::of_stages(node, stands)
         })
@@ -81,6 +95,7 @@ impl Readiness {
             log: base.log.clone(),
             stores: Vec::new(),
             remote: Vec::new(),
+            partitions: Vec::new(),
             stands,
             clock: base.clock.clone(),
             oldest_ms_max: base.config.ready.oldest_max.duration().as_millis() as u64,
@@ -171,7 +186,7 @@ impl Readiness {
 
     async fn behind_of(&self, store: &dyn Projection) -> Result<u64, StageError> {
         let mut records = 0;
-        for partition in 0..self.log.partitions() {
+        for &partition in &self.partitions {
             let end = self.log.end(Topic::Memories, partition).await?;
             let next = store.checkpoint(partition).await?.map_or(0, |c| c.next);
             records += end.saturating_sub(next);

@@ -16,9 +16,10 @@ use anamnesis_validity_manager::stage::ValidityManager;
 use tokio::task::JoinSet;
 
 use crate::base::Base;
-use crate::config::{ConsentDefault, Episodes};
+use crate::config::{ConsentDefault, Episodes, LogConfig};
 use crate::node::{Node, NodeError};
 use crate::query_reader::{LexiconReader, RuleReader};
+use crate::watch::Watch;
 
 /// Tries of a stage that fails while it is driven to the tail, before the failure is told.
 const DRIVE_FAILURES_MAX: u32 = 20;
@@ -67,9 +68,7 @@ impl Base {
             };
             stages.iter().map(consumer).collect()
         };
-        Flow {
-            partitions: (0..self.log.partitions()).map(consumers).collect(),
-        }
+        Flow::Driven((0..self.log.partitions()).map(consumers).collect())
     }
 }
 
@@ -125,8 +124,11 @@ impl Node {
         self.flow().settle().await
     }
 
-    /// Every stage of every partition, to be driven by hand.
+    /// Every stage of every partition: driven by hand in a folder, watched where services run.
     pub fn flow(&self) -> Flow {
+        if matches!(self.config.log, LogConfig::Kafka(_)) {
+            return Flow::Watched(Box::new(Watch::new(self)));
+        }
         self.flow_of(&self.stages())
     }
 
@@ -195,19 +197,27 @@ impl Node {
     }
 }
 
-/// Stages that have begun and stay begun between two drives, as they do in a server.
-pub struct Flow {
-    partitions: Vec<Vec<Consumer>>,
+/// What leads from accepted to recallable.
+pub enum Flow {
+    /// Stages that have begun and stay begun between two drives, as they do in a server.
+    Driven(Vec<Vec<Consumer>>),
+    /// Services in other processes.
+    Watched(Box<Watch>),
 }
 
 impl Flow {
-    /// Drives every stage, in every partition at once, until all stand at the tail.
+    /// Returns when all stages, in every partition, stand at the tail.
     ///
     /// # Errors
-    /// The first failure that beginning again did not help; the flow is then empty.
+    /// The first failure that beginning again did not help; the flow is then empty. Services that make
+    /// no progress.
     pub async fn settle(&mut self) -> Result<(), NodeError> {
+        let partitions = match self {
+            Self::Watched(watch) => return watch.settled().await,
+            Self::Driven(partitions) => partitions,
+        };
         let mut tasks: JoinSet<Result<Vec<Consumer>, StageError>> = JoinSet::new();
-        for consumers in self.partitions.drain(..) {
+        for consumers in partitions.drain(..) {
             tasks.spawn(drive_partition(consumers));
         }
         while let Some(done) = tasks.join_next().await {
@@ -215,7 +225,7 @@ impl Flow {
                 part: "a stage".to_owned(),
                 reason: error.to_string(),
             })??;
-            self.partitions.push(consumers);
+            partitions.push(consumers);
         }
         Ok(())
     }

@@ -6,6 +6,8 @@
 mod commands;
 mod crash;
 mod erasure;
+mod fleet;
+mod fleet_crash;
 mod http;
 mod node;
 mod privacy;
