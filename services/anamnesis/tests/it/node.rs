@@ -111,7 +111,11 @@ impl Folder {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anamnesis"));
-        command.args(arguments).arg("--data").arg(&self.data);
+        command.args(arguments);
+        // Topics lie in no folder.
+        if arguments.first() != Some(&"topics") {
+            command.arg("--data").arg(&self.data);
+        }
         if let Some(config) = &self.config {
             command.arg("--config").arg(config);
         }
