@@ -8,7 +8,7 @@ use anamnesis_pipeline::conformance::stores::script::{
     Script, everything, id, memory, memory_with, owner, scope,
 };
 use anamnesis_pipeline::stores::{
-    CheckedAnswer, Filter, Order, Projection as _, Records as _, StoreError, TextIndex as _,
+    CheckedAnswer, Filter, Order, Records as _, StoreError, TextIndex as _,
 };
 use anamnesis_servers::shard::config::{ShardConfig, ShardServerConfig, ShardsConfig};
 

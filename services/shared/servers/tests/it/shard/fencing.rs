@@ -13,7 +13,7 @@ use anamnesis_servers::shard::client::ShardStores;
 use anamnesis_servers::shard::config::ShardServerConfig;
 use tokio::time::Instant;
 
-use super::{Copy, Served, any_port, client, is_unavailable, one_shard, serving, until};
+use super::{Copy, Served, any_port, client, is_unavailable, one_shard, serving, slow, until};
 
 const LEASE: Duration = Duration::from_millis(300);
 
@@ -185,4 +185,36 @@ async fn a_copy_whose_index_lags_behind_its_records_does_not_answer() {
         batch.apply(&*copy.text).await.unwrap();
     }
     until(|| found(&stores), Result::is_ok).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_took_longer_than_the_lease_is_not_given() {
+    let (_, said, _) = said_and_erased();
+    let copy = Copy::with(&said).await;
+    let (index, parts) = slow(&copy);
+    let config = ShardServerConfig {
+        lease: LEASE,
+        ..serving(any_port())
+    };
+    let served = Served::start(config, parts).await.unwrap();
+    let stores = client(&one_shard(vec![served.url()]));
+    let (text, seen) = (stores.text.clone(), index.clone());
+    // The question is let in while the copy is current, and answered when it is not any more.
+    let asking = tokio::spawn(async move {
+        let filter = everything(1, 100);
+        loop {
+            let answer = text.search(&filter, &["peanut".to_owned()], 9).await;
+            if seen.was_asked.load(Ordering::SeqCst) {
+                return answer;
+            }
+        }
+    });
+    index.asked.notified().await;
+    copy.log.is_down.store(true, Ordering::SeqCst);
+    until(|| found(&stores), |answer| is_unavailable(answer, "lags"))
+        .await
+        .unwrap_err();
+    index.may_answer.notify_one();
+    let answer = asking.await.unwrap();
+    assert!(is_unavailable(&answer, "lags"), "{answer:?}");
 }

@@ -15,6 +15,7 @@ mod conformance;
 mod fencing;
 mod refusals;
 mod replicas;
+mod slow;
 mod stopping;
 mod tls;
 
@@ -39,6 +40,8 @@ use anamnesis_servers::shard::config::{Partitions, ShardConfig, ShardServerConfi
 use anamnesis_servers::shard::server::{ShardParts, ShardServer, serve};
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
+
+use slow::slow;
 
 const FEED: Feed = Feed {
     log_id: LOG_ID,

@@ -1,86 +1,10 @@
 //! How does a server stop?
 
-use std::sync::Arc;
-
-use anamnesis_domain::ids::OwnerKey;
-use anamnesis_domain::owner::OwnerScope;
 use anamnesis_pipeline::conformance::stores::script::everything;
-use anamnesis_pipeline::stores::{
-    Change, Checkpoint, Filter, LegAnswer, Projection, RowDigest, Store, StoreError, TextIndex,
-};
-use anamnesis_servers::shard::server::ShardParts;
-use async_trait::async_trait;
+use anamnesis_pipeline::stores::LegAnswer;
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
 
-use super::{Copy, LONG, Served, any_port, client, one_shard, serving};
-
-/// An index that says when it was asked, and answers when it may.
-struct Slow {
-    index: Arc<dyn TextIndex>,
-    asked: Notify,
-    may_answer: Notify,
-}
-
-#[async_trait]
-impl Projection for Slow {
-    fn store(&self) -> Store {
-        self.index.store()
-    }
-
-    async fn checkpoint(&self, partition: u32) -> Result<Option<Checkpoint>, StoreError> {
-        self.index.checkpoint(partition).await
-    }
-
-    async fn apply(
-        &self,
-        partition: u32,
-        from: u64,
-        changes: &[Change],
-        next: Checkpoint,
-    ) -> Result<(), StoreError> {
-        self.index.apply(partition, from, changes, next).await
-    }
-
-    async fn owners(&self) -> Result<Vec<OwnerKey>, StoreError> {
-        self.index.owners().await
-    }
-
-    async fn rows(&self, scope: OwnerScope) -> Result<Vec<RowDigest>, StoreError> {
-        self.index.rows(scope).await
-    }
-
-    async fn compact(&self) -> Result<(), StoreError> {
-        self.index.compact().await
-    }
-}
-
-#[async_trait]
-impl TextIndex for Slow {
-    async fn search(
-        &self,
-        filter: &Filter,
-        terms: &[String],
-        top: usize,
-    ) -> Result<LegAnswer, StoreError> {
-        self.asked.notify_one();
-        self.may_answer.notified().await;
-        self.index.search(filter, terms, top).await
-    }
-}
-
-fn slow(copy: &Copy) -> (Arc<Slow>, ShardParts) {
-    let index = Arc::new(Slow {
-        index: copy.text.clone(),
-        asked: Notify::new(),
-        may_answer: Notify::new(),
-    });
-    let parts = ShardParts {
-        text: index.clone(),
-        ..copy.parts()
-    };
-    (index, parts)
-}
+use super::{Copy, LONG, Served, any_port, client, one_shard, serving, slow};
 
 #[tokio::test]
 async fn a_server_that_stops_answers_what_it_was_asked_before() {
