@@ -33,7 +33,14 @@ pub struct ShardParts {
 pub(super) struct Replica {
     parts: ShardParts,
     config: ShardServerConfig,
-    freshness: Mutex<BTreeMap<u32, Freshness>>,
+    known: Mutex<BTreeMap<u32, Known>>,
+}
+
+/// What is known of the copy of one partition.
+struct Known {
+    freshness: Freshness,
+    /// What was logged last.
+    is_said_current: bool,
 }
 
 /// What a question is about, for the checks around its answer.
@@ -49,12 +56,18 @@ enum About {
 
 impl Replica {
     pub(super) fn new(parts: ShardParts, config: ShardServerConfig) -> Self {
-        let fresh = |partition| (partition, Freshness::new(config.lease));
-        let freshness = Mutex::new(config.partitions.iter().map(fresh).collect());
+        let nothing = |partition| {
+            let known = Known {
+                freshness: Freshness::new(config.lease),
+                is_said_current: false,
+            };
+            (partition, known)
+        };
+        let known = Mutex::new(config.partitions.iter().map(nothing).collect());
         Self {
             parts,
             config,
-            freshness,
+            known,
         }
     }
 
@@ -62,13 +75,12 @@ impl Replica {
         self.parts.feed
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Freshness>> {
-        self.freshness
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares the copy with the log, in every partition.
+    /// Compares the copy with the log, in every partition. One call at a time: what is seen must be told
+    /// in the order in which it was seen.
     pub(super) async fn look(&self) {
         let partitions = self.config.partitions.iter();
         futures::future::join_all(partitions.map(|partition| self.look_at(partition))).await;
@@ -77,36 +89,37 @@ impl Replica {
     async fn look_at(&self, partition: u32) {
         let asked_at = Instant::now();
         let end = self.parts.log.end(Topic::Memories, partition);
-        match timeout(self.config.lease, end).await {
-            Ok(Ok(end)) => self.told(partition, |freshness| freshness.end(end, asked_at)),
-            Ok(Err(error)) => debug!(partition, %error, "the log does not tell its end"),
-            Err(_) => debug!(partition, "the log does not tell its end in time"),
-        }
-        // What it cannot tell, it has not applied.
-        if let Err(error) = self.look_at_stores(partition).await {
-            debug!(partition, %error, "a store does not tell where it stands");
-        }
-    }
-
-    async fn look_at_stores(&self, partition: u32) -> Result<u64, StoreError> {
-        let records = next_of(&*self.parts.records, partition).await?;
-        let text = next_of(&*self.parts.text, partition).await?;
-        let next = records.min(text);
-        let now = Instant::now();
-        self.told(partition, |freshness| freshness.applied(next, now));
-        Ok(next)
-    }
-
-    /// Something became known; a change of what follows from it is logged.
-    fn told(&self, partition: u32, tell: impl FnOnce(&mut Freshness)) {
+        let end = match timeout(self.config.lease, end).await {
+            Ok(Ok(end)) => Some(end),
+            Ok(Err(error)) => {
+                debug!(partition, %error, "the log does not tell its end");
+                None
+            }
+            Err(_) => {
+                debug!(partition, "the log does not tell its end in time");
+                None
+            }
+        };
+        let next = match self.next(partition, true).await {
+            Ok(next) => Some(next),
+            Err(error) => {
+                debug!(partition, %error, "a store does not tell where it stands");
+                None
+            }
+        };
         let now = Instant::now();
         let mut all = self.lock();
-        let Some(freshness) = all.get_mut(&partition) else {
+        let Some(known) = all.get_mut(&partition) else {
             return;
         };
-        let was_current = freshness.is_current(now);
-        tell(freshness);
-        let is_current = freshness.is_current(now);
+        if let Some(end) = end {
+            known.freshness.end(end, asked_at);
+        }
+        if let Some(next) = next {
+            known.freshness.applied(next, now);
+        }
+        let is_current = known.freshness.is_current(now);
+        let was_current = std::mem::replace(&mut known.is_said_current, is_current);
         drop(all);
         let replica = &self.config.replica;
         if is_current && !was_current {
@@ -114,6 +127,15 @@ impl Replica {
         } else if was_current && !is_current {
             warn!(replica, partition, "the copy lags: it does not answer");
         }
+    }
+
+    /// Where the copy stands.
+    async fn next(&self, partition: u32, with_text: bool) -> Result<u64, StoreError> {
+        let records = next_of(&*self.parts.records, partition).await?;
+        if !with_text {
+            return Ok(records);
+        }
+        Ok(records.min(next_of(&*self.parts.text, partition).await?))
     }
 
     /// # Errors
@@ -179,7 +201,10 @@ impl Replica {
     fn check_current(&self, about: &About) -> Result<(), Refusal> {
         let now = Instant::now();
         let all = self.lock();
-        let is_current = |partition| all.get(&partition).is_some_and(|f| f.is_current(now));
+        let is_current = |partition| {
+            let known = all.get(&partition);
+            known.is_some_and(|known| known.freshness.is_current(now))
+        };
         match about.partitions().find(|partition| !is_current(*partition)) {
             Some(partition) => Err(Refusal::Lags { partition }),
             None => Ok(()),
@@ -194,19 +219,15 @@ impl Replica {
         else {
             return Ok(());
         };
-        let known = self.lock().get(partition).map_or(0, Freshness::next);
-        if known >= at_least {
+        let seen = self.lock().get(partition).map(|one| one.freshness.next());
+        if seen.is_some_and(|next| next >= at_least) {
             return Ok(());
         }
-        let next = if *is_text_asked {
-            self.look_at_stores(*partition).await
-        } else {
-            next_of(&*self.parts.records, *partition).await
-        };
-        match next.map_err(Refusal::Store)? {
-            next if next >= at_least => Ok(()),
-            next => Err(Refusal::Behind { next }),
+        let next = self.next(*partition, *is_text_asked).await?;
+        if next < at_least {
+            return Err(Refusal::Behind { next });
         }
+        Ok(())
     }
 
     async fn answer_unfenced(&self, question: Question) -> Result<Answer, Refusal> {
@@ -215,7 +236,7 @@ impl Replica {
             Question::Current => {
                 let now = Instant::now();
                 let all = self.lock();
-                let current = all.iter().filter(|(_, one)| one.is_current(now));
+                let current = all.iter().filter(|(_, one)| one.freshness.is_current(now));
                 Answer::Current(current.map(|(partition, _)| *partition).collect())
             }
             Question::Checkpoint { store, partition } => {

@@ -150,7 +150,7 @@ impl Shards {
         }
         let asking = asked
             .into_iter()
-            .map(|replica| replica.ask(partition, bytes.clone(), self.deadline));
+            .map(|replica| replica.ask(bytes.clone(), self.deadline));
         let (mut answers, mut failures) = (Vec::new(), Vec::new());
         for answer in futures::future::join_all(asking).await {
             match answer {
@@ -233,7 +233,7 @@ impl Shards {
                 break;
             }
             let share = left / (count - tried) as u32;
-            let asking = shard.replicas[replica].ask(partition, bytes.clone(), share);
+            let asking = shard.replicas[replica].ask(bytes.clone(), share);
             match asking.await {
                 Ok(answer) => return Ok(Answered { answer, replica }),
                 Err(failure) if failure.is_final() => {

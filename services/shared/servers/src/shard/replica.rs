@@ -71,7 +71,6 @@ impl Replica {
     /// Asks within `at_most`, and remembers when that shows that the replica is not well.
     pub(super) async fn ask(
         self: &Arc<Self>,
-        partition: u32,
         question: Bytes,
         at_most: Duration,
     ) -> Result<Answer, Failure> {
@@ -80,8 +79,10 @@ impl Replica {
             Err(Failure::Down { reason }) => {
                 self.leave_out(self.partitions.iter().collect(), reason);
             }
-            Err(Failure::Refused(Refusal::Lags { partition: _ })) => {
-                self.leave_out(BTreeSet::from([partition]), "it lags");
+            Err(Failure::Refused(Refusal::Lags { partition })) => {
+                if self.partitions.contains(*partition) {
+                    self.leave_out(BTreeSet::from([*partition]), "it lags");
+                }
             }
             Err(Failure::Refused(_) | Failure::Unreadable) | Ok(_) => (),
         }
