@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use anamnesis_domain::ids::{EventTag, Hash, IdKey, KeyId, MemoryId, OwnerKey, SourceTag};
 use anamnesis_domain::input::{CandidateSet, CommandRecord, Topic, Turn};
-use anamnesis_domain::receipt::{ErasureReceipt, Parked, RecallReceipt, Unparked};
+use anamnesis_domain::receipt::{ErasureReceipt, InboxRead, Parked, RecallReceipt, Unparked};
 use anamnesis_domain::time::Timestamp;
 use anamnesis_domain::transition::{Decision, Detail, Transition};
 use anamnesis_schemas::{
@@ -17,7 +17,7 @@ use bytes::Bytes;
 use super::aead::{self, PartDraft};
 use super::{
     CANDIDATES, Codec, CodecError, DETAIL, DecidedDraft, ERASED, EmbeddingDraft, InputMeta,
-    PreparedKeys, RECEIPT, TURN, VECTOR,
+    NO_OWNER, PreparedKeys, RECEIPT, TURN, VECTOR,
 };
 use crate::keyring::{DataKey, KeyState, KeyringError, NewKey};
 use crate::log::{Identity, NewRecord};
@@ -462,10 +462,15 @@ impl Codec {
             Vec::new(),
         )
     }
-}
 
-/// Key of the records that belong to a partition and to no owner.
-const NO_OWNER: OwnerKey = OwnerKey::from_bytes([0; 16]);
+    /// Intake's position in a partition of `inbox`; [`Codec::open`] gives it back.
+    ///
+    /// # Errors
+    /// As [`Codec::parked`].
+    pub fn inbox_read(&self, read: &InboxRead) -> Result<NewRecord, CodecError> {
+        aead::record(NO_OWNER, &Header::InboxRead(read.clone()), Vec::new())
+    }
+}
 
 /// Payload of the first record of a partition; a log asks for it when it is created.
 pub fn identity_payload(identity: &Identity, topic: Topic) -> Bytes {
