@@ -45,14 +45,29 @@ impl Codec {
         consent_version: u64,
         expires_at: Option<Timestamp>,
     ) -> Result<Vec<NewRecord>, CodecError> {
+        let versions = vec![consent_version; turns.len()];
+        self.seal_consented(turns, &versions, expires_at).await
+    }
+
+    /// As [`Codec::seal_turns`], with the consent of each turn: the owners of one batch agreed at
+    /// different times.
+    ///
+    /// # Errors
+    /// As [`Codec::seal_turns`].
+    pub async fn seal_consented(
+        &self,
+        turns: &[Turn],
+        consent_versions: &[u64],
+        expires_at: Option<Timestamp>,
+    ) -> Result<Vec<NewRecord>, CodecError> {
         let id_key = self.keys.id_key();
         let fresh = |turn: &Turn| (id_key.owner(&turn.owner), turn.event, turn.source_tag);
         let inputs: Vec<_> = turns.iter().map(fresh).collect();
         let keys = self.source_keys(&inputs, expires_at).await?;
         let mut records = Vec::with_capacity(turns.len());
-        for (turn, source) in turns.iter().zip(&keys) {
+        for ((turn, consent_version), source) in turns.iter().zip(consent_versions).zip(&keys) {
             let mut header = input_header(TURN, source, turn.event, turn.source_tag);
-            header.consent_version = consent_version;
+            header.consent_version = *consent_version;
             records.push(sealed_input(header, &source.key, Body::of_turn(turn)?)?);
         }
         Ok(records)
