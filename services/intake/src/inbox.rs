@@ -173,10 +173,7 @@ impl InboxReader {
     ///
     /// # Errors
     /// [`InboxError::OutOfRange`] when the topic ends before the position: then it is another topic.
-    pub async fn give_up_lost(
-        &self,
-        partition: u32,
-    ) -> Result<std::ops::Range<u64>, InboxError> {
+    pub async fn give_up_lost(&self, partition: u32) -> Result<std::ops::Range<u64>, InboxError> {
         let start = self.inbox.start(partition).await?;
         let end = self.inbox.end(partition).await?;
         let next = self.last_read(partition).await?.unwrap_or(start);
@@ -502,7 +499,10 @@ impl Reading {
             None => {
                 let next = self.first(start).await?;
                 if start == 0 {
-                    info!(partition, next, "inbox was never read: it is read from the first record on");
+                    info!(
+                        partition,
+                        next, "inbox was never read: it is read from the first record on"
+                    );
                 } else {
                     warn!(
                         partition,
@@ -551,7 +551,9 @@ impl Reading {
         let mut failures = 0_u32;
         while !shutdown.is_cancelled() {
             let pause = match self.turn().await {
-                Ok(Progress::Began | Progress::Advanced(_)) => {
+                // To begin is no success yet: what failed before may fail again.
+                Ok(Progress::Began) => continue,
+                Ok(Progress::Advanced(_)) => {
                     failures = 0;
                     continue;
                 }

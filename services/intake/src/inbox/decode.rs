@@ -70,7 +70,7 @@ pub(super) async fn events(
         import::parse(payload.strip_prefix(b"\xef\xbb\xbf").unwrap_or(payload))?
     };
     match (kind, value) {
-        (Kind::Binary, data) => Ok(vec![headers.around(record, data)]),
+        (Kind::Binary, data) => Ok(vec![headers.around(record, data)?]),
         (Kind::Structured, event) => Ok(vec![cloud_event(event)?]),
         (Kind::Batch, Value::Array(list)) => few(list)?
             .into_iter()
@@ -188,7 +188,10 @@ impl Headers {
     }
 
     /// The record as the normalisation knows CloudEvents in binary mode.
-    fn around(self, record: &InboxRecord, data: Value) -> Value {
+    fn around(self, record: &InboxRecord, data: Value) -> Result<Value, Rejected> {
+        if !self.attributes.contains_key("ce_specversion") {
+            return Err(Rejected::missing("headers.ce_specversion", "1.0"));
+        }
         let mut event = Map::new();
         let key = record.key.as_deref().map(std::str::from_utf8);
         if let Some(Ok(key)) = key
@@ -198,7 +201,7 @@ impl Headers {
         }
         event.insert("headers".to_owned(), Value::Object(self.attributes));
         event.insert("value".to_owned(), data);
-        Value::Object(event)
+        Ok(Value::Object(event))
     }
 }
 
