@@ -11,9 +11,7 @@ use anamnesis_schemas::{
     WireError,
 };
 
-use super::{
-    Codec, CodecError, DETAIL, ERASED, InputMeta, NO_OWNER, Opened, OpenedDecided, aead,
-};
+use super::{Codec, CodecError, DETAIL, ERASED, InputMeta, NO_OWNER, Opened, OpenedDecided, aead};
 use crate::embedder::ModelIdentity;
 use crate::keyring::{KeyState, KeyringError};
 use crate::log::{Identity, Record};

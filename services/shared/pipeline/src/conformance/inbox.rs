@@ -72,7 +72,9 @@ async fn read_all(inbox: &dyn Inbox, partition: u32, from: u64) -> Vec<InboxReco
 
 pub async fn a_record_comes_back_as_it_was_written(backend: &dyn InboxBackend) {
     let inbox = backend.make().await;
-    let mut with_null = Produced::of("{}").with_key("会话-1").with("ce_type", "turn");
+    let mut with_null = Produced::of("{}")
+        .with_key("会话-1")
+        .with("ce_type", "turn");
     with_null.headers.push(("ce_note".to_owned(), None));
     with_null
         .headers

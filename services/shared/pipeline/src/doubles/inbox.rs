@@ -122,7 +122,9 @@ impl MemoryInbox {
     /// What retention does.
     pub fn drop_before(&self, partition: u32, offset: u64) {
         let held = &mut self.lock()[partition as usize];
-        let gone = offset.saturating_sub(held.start).min(held.places.len() as u64);
+        let gone = offset
+            .saturating_sub(held.start)
+            .min(held.places.len() as u64);
         held.places.drain(..gone as usize);
         held.start += gone;
     }
@@ -138,7 +140,9 @@ impl MemoryInbox {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Partition>> {
         // The state is whole between statements that can panic.
-        self.partitions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.partitions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn check(&self, partition: u32) -> Result<(), LogError> {

@@ -4,3 +4,5 @@ mod postgres;
 
 mod kafka;
 mod qdrant;
+mod registry;
+mod site;
