@@ -20,6 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::site;
 
+/// A type that another schema names.
+const BASE: &str =
+    r#"{"type":"record","name":"Base","namespace":"his","fields":[{"name":"a","type":"string"}]}"#;
+
 const VARIABLE: &str = "ANAMNESIS_TEST_REGISTRY";
 
 pub(crate) fn shared_registry() -> String {
@@ -71,10 +75,19 @@ async fn what_is_unknown_or_no_avro_is_said_and_a_wrong_address_waits() {
     let registry = connect(&url);
     let unknown = registry.schema(4_000_000_000).await.unwrap_err();
     assert_eq!(unknown, SchemaError::Unknown { id: 4_000_000_000 });
-    let json_schema = json!({"schemaType": "JSON", "schema": json!({"type": "object", "title": site::schema()}).to_string()});
-    let id = register(&url, "other-value", json_schema).await;
+    let proto = "syntax = \"proto3\"; message Turn { string text = 1; }";
+    let what = json!({"schemaType": "PROTOBUF", "schema": proto});
+    let id = register(&url, "other-value", what).await;
     let other = registry.schema(id).await.unwrap_err();
     assert!(matches!(other, SchemaError::Unsupported { .. }), "{other}");
+    register(&url, "base", json!({"schema": BASE})).await;
+    let needs = json!({"type": "record", "name": "Needs", "namespace": "his",
+        "fields": [{"name": "base", "type": "his.Base"}]});
+    let named = json!([{"name": "his.Base", "subject": "base", "version": 1}]);
+    let what = json!({"schema": needs.to_string(), "references": named});
+    let needs = register(&url, "needs", what).await;
+    let error = registry.schema(needs).await.unwrap_err();
+    assert!(matches!(error, SchemaError::Unsupported { .. }), "{error}");
     for wrong in ["/apis/ccompat/v99", "/nothing/here"] {
         let root = url.strip_suffix("/apis/ccompat/v7").unwrap();
         let error = connect(&format!("{root}{wrong}"))

@@ -14,7 +14,7 @@ use anamnesis_pipeline::codec::{Codec, Opened};
 use anamnesis_pipeline::doubles::keyring::MemoryKeyring;
 use anamnesis_pipeline::doubles::records::MemoryRecords;
 use anamnesis_pipeline::inbox::{Inbox, SchemaSource};
-use anamnesis_pipeline::log::{EventLog, Log};
+use anamnesis_pipeline::log::Log;
 use serde_json::{Value, json};
 
 struct NothingRead;
