@@ -6,7 +6,8 @@ use anamnesis_indexer::metrics::{
     APPLIED_TOTAL, BROKEN_CHAINS_TOTAL, FENCED_TOTAL, LAG_SECONDS, STORE_FAILURES_TOTAL,
 };
 use anamnesis_intake::metrics::{
-    ACCEPTED_TOTAL, COMMANDS_TOTAL, REDACTED_TOTAL, REJECTED_TOTAL, RELEASED_TOTAL,
+    ACCEPTED_TOTAL, COMMANDS_TOTAL, INBOX_LAG_SECONDS, INBOX_READ_TOTAL, REDACTED_TOTAL,
+    REJECTED_TOTAL, RELEASED_TOTAL,
 };
 use anamnesis_validity_manager::metrics::{DECISIONS_TOTAL, PARKED_OWNERS, TRANSITIONS_TOTAL};
 use metrics::{Unit, describe_counter, describe_gauge};
@@ -29,6 +30,12 @@ pub fn describe() {
         "identifiers replaced by placeholders, by type"
     );
     describe_counter!(RELEASED_TOTAL, "messages let in by a grant that came later");
+    describe_counter!(INBOX_READ_TOTAL, "records of inbox that were answered");
+    describe_gauge!(
+        INBOX_LAG_SECONDS,
+        Unit::Seconds,
+        "age of the oldest record of inbox that is not answered, by partition"
+    );
     describe_counter!(CANDIDATES_TOTAL, "candidates found in turns, by kind");
     describe_counter!(REJECTS_TOTAL, "statements not taken as memories, by reason");
     describe_counter!(DECISIONS_TOTAL, "decisions, by outcome");
