@@ -8,6 +8,7 @@
 mod error;
 mod layers;
 mod units;
+mod watch;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use self::error::ConfigError;
 use self::layers::{Environment, File, Kinds};
 pub use self::units::{Period, Zone};
+pub use self::watch::WatchConfig;
 
 /// Has no `Debug`: what may be shown is [`Config::to_masked_toml`].
 #[derive(Clone, Serialize, Deserialize)]
@@ -48,6 +50,7 @@ pub struct Config {
     pub forget: ForgetConfig,
     pub ready: ReadyConfig,
     pub telemetry: TelemetryConfig,
+    pub watch: WatchConfig,
     pub callers: Vec<TokenConfig>,
 }
 
@@ -72,6 +75,7 @@ impl Default for Config {
             forget: ForgetConfig::default(),
             ready: ReadyConfig::default(),
             telemetry: TelemetryConfig::default(),
+            watch: WatchConfig::default(),
             callers: Vec::new(),
         }
     }

@@ -3,16 +3,20 @@
 //! - [`cli`], [`config`]: what is asked, what is configured
 //! - [`node`], [`generations`], [`services`]: one data folder opened, and what runs over it
 //! - [`commands`]: what each command does; [`failure`]: how it fails
-//! - [`audit_http`], [`operations`]: calls that no service has of its own
+//! - [`audit_http`], [`operations`], [`requests`]: calls that no service has of its own, and how all are
+//!   answered
+//! - [`watch`], [`drift`], [`exposition`], [`metrics`]: what is published, and where it comes from
 //! - [`eval`]: evaluation sets
-//! - [`telemetry`], [`metrics`], [`decay_curve`]
+//! - [`telemetry`], [`decay_curve`]
 
 pub mod audit_http;
 pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod decay_curve;
+pub mod drift;
 pub mod eval;
+pub mod exposition;
 pub mod failure;
 pub mod generations;
 pub mod metrics;
@@ -20,5 +24,7 @@ pub mod node;
 pub mod operations;
 mod query_reader;
 pub mod readiness;
+pub mod requests;
 pub mod services;
 pub mod telemetry;
+pub mod watch;

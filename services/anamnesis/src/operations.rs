@@ -1,7 +1,5 @@
 //! What operators and their tools ask: is it alive, is it ready, what does it count.
 
-use std::sync::Arc;
-
 use anamnesis_pipeline::consumer::StageError;
 use anamnesis_pipeline::problem::Problem;
 use axum::extract::State;
@@ -10,36 +8,36 @@ use axum::{Json, Router};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde_json::{Map, Value, json};
 
-use crate::metrics::{MEMORIES, OLDEST_UNANSWERED_SECONDS, UNANSWERED_RECORDS, describe};
+use crate::metrics::{BUCKETS, By, describe};
 use crate::node::Node;
 use crate::readiness::Readiness;
+use crate::watch::Watch;
 
-/// Sets the process's recorder.
+/// Sets the process's recorder, for what these services count.
 ///
 /// # Errors
 /// When one is set already.
-pub fn install_metrics() -> Result<PrometheusHandle, String> {
+pub fn install_metrics(services: &[By]) -> Result<PrometheusHandle, String> {
     let handle = PrometheusBuilder::new()
-        .install_recorder()
+        .set_buckets(&BUCKETS)
+        .and_then(PrometheusBuilder::install_recorder)
         .map_err(|error| error.to_string())?;
-    describe();
+    describe(services);
     Ok(handle)
 }
 
 #[derive(Clone)]
 struct Shared {
     readiness: Readiness,
-    records: Arc<dyn anamnesis_pipeline::stores::Records>,
-    metrics: PrometheusHandle,
+    watch: Watch,
     model: String,
     is_semantic: bool,
 }
 
-pub fn router(node: &Node, readiness: Readiness, metrics: PrometheusHandle) -> Router {
+pub fn router(node: &Node, readiness: Readiness, watch: Watch) -> Router {
     let shared = Shared {
         readiness,
-        records: node.stores.records.clone(),
-        metrics,
+        watch,
         model: node.embed.identity().to_string(),
         is_semantic: node.embed.is_semantic(),
     };
@@ -85,21 +83,6 @@ async fn ready(State(shared): State<Shared>) -> Result<Json<Value>, Problem> {
     })))
 }
 
-async fn scrape(State(shared): State<Shared>) -> Result<String, Problem> {
-    let counts = shared.records.counts().await;
-    for (kind, status, count) in counts.map_err(|error| Problem::unavailable(error.to_string()))? {
-        metrics::gauge!(MEMORIES, "kind" => kind.code(), "status" => status.code())
-            .set(count as f64);
-    }
-    let lags = shared.readiness.lags().await;
-    for lag in lags.map_err(|error| Problem::unavailable(error.to_string()))? {
-        let labels = [
-            ("stage", lag.stage.to_owned()),
-            ("partition", lag.partition.to_string()),
-        ];
-        metrics::gauge!(UNANSWERED_RECORDS, &labels).set(lag.records as f64);
-        metrics::gauge!(OLDEST_UNANSWERED_SECONDS, &labels).set(lag.oldest_ms as f64 / 1e3);
-    }
-    shared.metrics.run_upkeep();
-    Ok(shared.metrics.render())
+async fn scrape(State(shared): State<Shared>) -> String {
+    shared.watch.scrape()
 }

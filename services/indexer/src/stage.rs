@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use anamnesis_domain::evolve::evolve;
 use anamnesis_domain::ids::{ErasureId, KeyId, LogId, MemoryId, OwnerKey};
@@ -222,7 +223,7 @@ impl Running for Folding {
         self.apply_to_stores(&steps, last + 1).await?;
         self.acknowledge(erased, now).await?;
         self.states.trim();
-        metrics::applied(self.partition, &records, now);
+        metrics::applied(&records, now);
         if self.skeleton.next >= self.snapshot_next + SNAPSHOT_EVERY {
             self.save_snapshot().await;
         }
@@ -389,11 +390,15 @@ impl Folding {
                 .filter(|step| step.offset >= *stands)
                 .flat_map(|step| step.changes.iter().cloned())
                 .collect();
-            match store
+            let started = Instant::now();
+            let applied = store
                 .apply(self.partition, *stands, &changes, checkpoint)
-                .await
-            {
-                Ok(()) => *stands = next,
+                .await;
+            match applied {
+                Ok(()) => {
+                    metrics::store_applied(store.store(), started.elapsed());
+                    *stands = next;
+                }
                 Err(error) => {
                     metrics::store_failed(store.store());
                     failure.get_or_insert(error);

@@ -7,11 +7,12 @@ use anamnesis_domain::memory::Kind;
 use anamnesis_domain::owner::Owner;
 use anamnesis_pipeline::stores::{Filter, MemoryVersion, Order, SubjectFilter};
 use futures::future::try_join_all;
+use tokio::time::Instant;
 use tracing::error;
 
 use crate::answer::{Reason, Record};
 use crate::fuse::Evidence;
-use crate::metrics::{DROPPED_TOTAL, FOREIGN_TOTAL};
+use crate::metrics::{DROPPED_TOTAL, FOREIGN_TOTAL, LEG_SECONDS};
 use crate::reach::Reach;
 use crate::select::Scored;
 use crate::service::{Recall, RecallError};
@@ -31,6 +32,7 @@ impl Recall {
         fused: Vec<(MemoryId, Evidence)>,
         listed: Vec<Vec<MemoryVersion>>,
     ) -> Result<Vec<(MemoryVersion, Evidence)>, RecallError> {
+        let started = Instant::now();
         let ids: Vec<MemoryId> = fused.iter().map(|(id, _)| *id).collect();
         let asked = reach.filters.iter().zip(listed);
         let admitted = asked.map(|(filter, listed)| self.admitted(filter, &ids, listed));
@@ -38,6 +40,7 @@ impl Recall {
         for versions in try_join_all(admitted).await? {
             found.extend(versions);
         }
+        metrics::histogram!(LEG_SECONDS, "leg" => "records").record(started.elapsed().as_secs_f64());
         let missing = ids.iter().filter(|id| !found.contains_key(id)).count() as u64;
         if missing > 0 {
             metrics::counter!(DROPPED_TOTAL, "reason" => "inadmissible").increment(missing);

@@ -7,7 +7,7 @@ use anamnesis_pipeline::consumer::StageError;
 use anamnesis_pipeline::problem::Problem;
 use anamnesis_pipeline::stands::Stands;
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -17,9 +17,12 @@ use crate::audit_http;
 use crate::cli::Exit;
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::metrics::By;
 use crate::node::Node;
 use crate::operations;
 use crate::readiness::{Readiness, until_caught_up};
+use crate::requests;
+use crate::watch::Watch;
 
 /// How long a graceful stop may take before the process ends anyway.
 const STOP_SECONDS_MAX: u64 = 10;
@@ -38,12 +41,13 @@ pub async fn run(config: Config) -> Result<Exit, Failure> {
     let address = listener
         .local_addr()
         .map_err(|error| Failure::unreachable(format!("cannot listen on {listen}: {error}")))?;
-    let metrics = operations::install_metrics().map_err(Failure::wrong_use)?;
+    let metrics = operations::install_metrics(&By::ALL).map_err(Failure::wrong_use)?;
 
     let shutdown = CancellationToken::new();
     let stands = Stands::default();
     let readiness = Readiness::new(&node, stands.clone()).await?;
     let mut tasks = node.start(&shutdown, &stands);
+    let watch = Watch::start(&node, &readiness, &stands, metrics, &shutdown);
     let intake = node.intake();
     let (recall, receipts) = node.recall();
     let writer = tokio::spawn(receipts.run(shutdown.clone()));
@@ -60,9 +64,10 @@ pub async fn run(config: Config) -> Result<Exit, Failure> {
         .merge(anamnesis_intake::http::router(intake, callers.clone()))
         .merge(reads)
         .merge(audit_http::router(&node, callers.clone()))
-        .merge(operations::router(&node, readiness, metrics))
+        .merge(operations::router(&node, readiness, watch))
         .route("/", get(|| async { "anamnesis\n" }))
-        .fallback(|| async { Problem::new(404, "no_such_call", "there is no such call") });
+        .fallback(|| async { Problem::new(404, "no_such_call", "there is no such call") })
+        .layer(from_fn(requests::count));
     if callers.is_open() {
         tracing::warn!("no callers are configured: every local process may read and write");
     }
