@@ -105,8 +105,11 @@ impl Sampler {
                     self.suspects.remove(&owner);
                     "same"
                 } else {
-                    let stores: BTreeSet<&str> =
-                        found.drift.iter().map(|drift| drift.store.as_str()).collect();
+                    let stores: BTreeSet<&str> = found
+                        .drift
+                        .iter()
+                        .map(|drift| drift.store.as_str())
+                        .collect();
                     tracing::error!(
                         partition,
                         ?stores,

@@ -61,7 +61,7 @@ pub const MEMORIES: &str = "anamnesis_memories";
 pub const BALANCE_RECORDS: &str = "anamnesis_balance_records";
 /// Records that the balance misses; label `fault`: one of [`FAULTS`]. Must be 0.
 pub const IMBALANCE_RECORDS: &str = "anamnesis_imbalance_records";
-/// Age of the oldest accepted record without a decision, waiting ones included.
+/// Age of the oldest accepted record without a decision that does not wait behind another.
 pub const OLDEST_UNPROCESSED_SECONDS: &str = "anamnesis_oldest_unprocessed_seconds";
 /// Owners that wait behind a record which cannot be applied, by stage.
 pub const PARKED_OWNERS: &str = "anamnesis_parked_owners";
@@ -77,6 +77,8 @@ pub const OLDEST_ERASURE_SECONDS: &str = "anamnesis_oldest_open_erasure_seconds"
 pub const GENERATION: &str = "anamnesis_store_generation";
 /// Reading clients of the log that stalled and were made anew.
 pub const REBUILT_READERS_TOTAL: &str = "anamnesis_rebuilt_readers_total";
+/// How often an owner is compared with the fold; 0 for never.
+pub const DRIFT_EVERY_SECONDS: &str = "anamnesis_drift_every_seconds";
 /// Rows compared with the fold, by store.
 pub const DRIFT_ROWS_TOTAL: &str = "anamnesis_drift_rows_total";
 /// Rows that were not what the fold says, by store. Must be 0.
@@ -131,8 +133,8 @@ pub const ROUTES: [&str; 29] = [
 
 /// Bounds of every histogram. Fine below 10 ms, where a recall over local stores happens.
 pub const BUCKETS: [f64; 19] = [
-    0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
-    10.0, 60.0, 600.0,
+    0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    5.0, 10.0, 60.0, 600.0,
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -238,43 +240,86 @@ fn counted() -> Vec<Metric> {
     let reported = Reported::ALL.iter().map(|outcome| outcome.code()).collect();
     let inputs = [Topic::Candidates.as_str(), Topic::Commands.as_str()];
     let mut all = vec![
-        counter(By::Process, REQUESTS_TOTAL, "HTTP calls", vec![
-            ("route", of(&ROUTES)),
-            ("outcome", of(&REQUEST_OUTCOMES)),
-        ]),
-        counter(By::Intake, ACCEPTED_TOTAL, "messages made durable, by topic", vec![
-            ("topic", of(&TOPICS)),
-        ]),
-        counter(By::Intake, REJECTED_TOTAL, "events turned down, by code", vec![
-            ("code", of(&CODES)),
-        ]),
-        counter(By::Intake, COMMANDS_TOTAL, "commands made durable, by kind", vec![
-            ("command", of(&Command::CODES)),
-        ]),
-        counter(By::Intake, REDACTED_TOTAL, "identifiers replaced by placeholders, by type", vec![
-            ("identifier", of(&IDENTIFIERS)),
-        ]),
-        counter(By::Intake, RELEASED_TOTAL, "messages let in by a grant that came later", vec![]),
-        counter(By::Extractor, CANDIDATES_TOTAL, "candidates found in turns, by kind", vec![
-            ("kind", kinds()),
-        ]),
-        counter(By::Extractor, REJECTS_TOTAL, "statements not taken as memories, by reason", vec![
-            ("code", Values::Of(rejects)),
-        ]),
-        counter(By::Manager, DECISIONS_TOTAL, "decisions, by input and outcome", vec![
-            ("input", of(&inputs)),
-            ("outcome", of(&Outcome::KINDS)),
-        ]),
-        counter(By::Manager, TRANSITIONS_TOTAL, "transitions of memories, by what they say", vec![
-            ("transition", of(&Transition::CODES)),
-        ]),
-        counter(By::Manager, ASSERTED_TOTAL, "new memories, by kind", vec![("kind", kinds())]),
-        counter(By::Manager, CONFLICTED_TOTAL, "memories that came into conflict, by kind", vec![
-            ("kind", kinds()),
-        ]),
+        counter(
+            By::Process,
+            REQUESTS_TOTAL,
+            "HTTP calls",
+            vec![("route", of(&ROUTES)), ("outcome", of(&REQUEST_OUTCOMES))],
+        ),
+        counter(
+            By::Intake,
+            ACCEPTED_TOTAL,
+            "messages made durable, by topic",
+            vec![("topic", of(&TOPICS))],
+        ),
+        counter(
+            By::Intake,
+            REJECTED_TOTAL,
+            "events turned down, by code",
+            vec![("code", of(&CODES))],
+        ),
+        counter(
+            By::Intake,
+            COMMANDS_TOTAL,
+            "commands made durable, by kind",
+            vec![("command", of(&Command::CODES))],
+        ),
+        counter(
+            By::Intake,
+            REDACTED_TOTAL,
+            "identifiers replaced by placeholders, by type",
+            vec![("identifier", of(&IDENTIFIERS))],
+        ),
+        counter(
+            By::Intake,
+            RELEASED_TOTAL,
+            "messages let in by a grant that came later",
+            vec![],
+        ),
+        counter(
+            By::Extractor,
+            CANDIDATES_TOTAL,
+            "candidates found in turns, by kind",
+            vec![("kind", kinds())],
+        ),
+        counter(
+            By::Extractor,
+            REJECTS_TOTAL,
+            "statements not taken as memories, by reason",
+            vec![("code", Values::Of(rejects))],
+        ),
+        counter(
+            By::Manager,
+            DECISIONS_TOTAL,
+            "decisions, by input and outcome",
+            vec![("input", of(&inputs)), ("outcome", of(&Outcome::KINDS))],
+        ),
+        counter(
+            By::Manager,
+            TRANSITIONS_TOTAL,
+            "transitions of memories, by what they say",
+            vec![("transition", of(&Transition::CODES))],
+        ),
+        counter(
+            By::Manager,
+            ASSERTED_TOTAL,
+            "new memories, by kind",
+            vec![("kind", kinds())],
+        ),
+        counter(
+            By::Manager,
+            CONFLICTED_TOTAL,
+            "memories that came into conflict, by kind",
+            vec![("kind", kinds())],
+        ),
     ];
     all.extend([
-        counter(By::Indexer, APPLIED_TOTAL, "records of the memory log applied to the stores", vec![]),
+        counter(
+            By::Indexer,
+            APPLIED_TOTAL,
+            "records of the memory log applied to the stores",
+            vec![],
+        ),
         counter(
             By::Indexer,
             FENCED_TOTAL,
@@ -287,35 +332,72 @@ fn counted() -> Vec<Metric> {
             "records that do not continue their owner's chain: must be 0",
             vec![],
         ),
-        counter(By::Indexer, STORE_FAILURES_TOTAL, "batches that a store could not apply", vec![
-            ("store", stores()),
-        ]),
-        counter(By::Forgetter, LOOKS_TOTAL, "looks at what fades", vec![("outcome", of(&LOOKS))]),
+        counter(
+            By::Indexer,
+            STORE_FAILURES_TOTAL,
+            "batches that a store could not apply",
+            vec![("store", stores())],
+        ),
+        counter(
+            By::Forgetter,
+            LOOKS_TOTAL,
+            "looks at what fades",
+            vec![("outcome", of(&LOOKS))],
+        ),
         counter(
             By::Forgetter,
             ARCHIVE_PROPOSED_TOTAL,
             "memories proposed for archiving over capacity",
             vec![],
         ),
-        counter(By::Forgetter, KEYS_EXPIRED_TOTAL, "keys destroyed when their time was over", vec![]),
-        counter(By::Recall, RECALLS_TOTAL, "recalls, by call and outcome", vec![
-            ("call", of(&CALLS)),
-            ("outcome", of(&OUTCOMES)),
-        ]),
-        counter(By::Recall, DEGRADED_TOTAL, "recalls that had to do without a part", vec![
-            ("part", of(&PARTS)),
-        ]),
-        counter(By::Recall, DROPPED_TOTAL, "hits that the authority did not confirm", vec![
-            ("reason", of(&REASONS)),
-        ]),
-        counter(By::Recall, FOREIGN_TOTAL, "foreign records stopped at the last check: must be 0", vec![]),
-        counter(By::Recall, RECEIPTS_TOTAL, "recall receipts, by what became of them", vec![
-            ("outcome", of(&RECEIPT_OUTCOMES)),
-        ]),
-        counter(By::Recall, OUTCOMES_TOTAL, "outcomes that callers reported", vec![
-            ("outcome", Values::Of(reported)),
-        ]),
-        counter(By::Recall, CONTEXT_TOKENS_TOTAL, "tokens spent on injected memories", vec![]),
+        counter(
+            By::Forgetter,
+            KEYS_EXPIRED_TOTAL,
+            "keys destroyed when their time was over",
+            vec![],
+        ),
+        counter(
+            By::Recall,
+            RECALLS_TOTAL,
+            "recalls, by call and outcome",
+            vec![("call", of(&CALLS)), ("outcome", of(&OUTCOMES))],
+        ),
+        counter(
+            By::Recall,
+            DEGRADED_TOTAL,
+            "recalls that had to do without a part",
+            vec![("part", of(&PARTS))],
+        ),
+        counter(
+            By::Recall,
+            DROPPED_TOTAL,
+            "hits that the authority did not confirm",
+            vec![("reason", of(&REASONS))],
+        ),
+        counter(
+            By::Recall,
+            FOREIGN_TOTAL,
+            "foreign records stopped at the last check: must be 0",
+            vec![],
+        ),
+        counter(
+            By::Recall,
+            RECEIPTS_TOTAL,
+            "recall receipts, by what became of them",
+            vec![("outcome", of(&RECEIPT_OUTCOMES))],
+        ),
+        counter(
+            By::Recall,
+            OUTCOMES_TOTAL,
+            "outcomes that callers reported",
+            vec![("outcome", Values::Of(reported))],
+        ),
+        counter(
+            By::Recall,
+            CONTEXT_TOKENS_TOTAL,
+            "tokens spent on injected memories",
+            vec![],
+        ),
         counter(
             By::Recall,
             CONTEXT_USABLE_TOKENS_TOTAL,
@@ -343,9 +425,24 @@ fn measured() -> Vec<Metric> {
             "from a record's append to the stores that have applied it",
             vec![],
         ),
-        histogram(By::Indexer, APPLY_SECONDS, "applying a batch to a store", vec![("store", stores())]),
-        histogram(By::Recall, RECALL_SECONDS, "a whole recall", vec![("call", of(&CALLS))]),
-        histogram(By::Recall, LEG_SECONDS, "one leg of a recall", vec![("leg", of(&LEGS))]),
+        histogram(
+            By::Indexer,
+            APPLY_SECONDS,
+            "applying a batch to a store",
+            vec![("store", stores())],
+        ),
+        histogram(
+            By::Recall,
+            RECALL_SECONDS,
+            "a whole recall",
+            vec![("call", of(&CALLS))],
+        ),
+        histogram(
+            By::Recall,
+            LEG_SECONDS,
+            "one leg of a recall",
+            vec![("leg", of(&LEGS))],
+        ),
         histogram(By::Recall, EMBED_SECONDS, "embedding a question", vec![]),
     ]
 }
@@ -370,59 +467,117 @@ fn watched() -> Vec<Metric> {
     vec![
         gauge(UPTIME_SECONDS, "time since the process started", vec![]),
         gauge(READY, "1 when the process says that it is ready", vec![]),
-        gauge(WATCH_AGE_SECONDS, "time since the watched numbers were taken", vec![
-            ("watch", of(&WATCHES)),
-        ]),
+        gauge(
+            WATCH_AGE_SECONDS,
+            "time since the watched numbers were taken",
+            vec![("watch", of(&WATCHES))],
+        ),
         gauge(PARTITIONS, "partitions of the log", vec![]),
-        gauge(LAG_SECONDS, "age of the oldest record that a stage has not answered", owned()),
-        gauge(UNANSWERED_RECORDS, "records that a stage has not answered", owned()),
-        gauge(NEXT_OFFSET, "first offset that a stage has not answered", by_topic()),
-        gauge(FAILING_SECONDS, "time since a stage last worked; 0 when it does", owned()),
-        gauge(STORE_BEHIND_RECORDS, "records that a store has not applied", vec![("store", stores())]),
-        gauge(MEMORIES, "current memories, by kind and status", vec![
-            ("kind", kinds()),
-            ("status", Values::Of(statuses)),
-        ]),
-        gauge(BALANCE_RECORDS, "accepted records, by what has become of them", vec![
-            ("state", of(&STATES)),
-        ]),
-        gauge(IMBALANCE_RECORDS, "records that the balance misses: must be 0", vec![
-            ("fault", of(&FAULTS)),
-        ]),
+        gauge(
+            LAG_SECONDS,
+            "age of the oldest record that a stage has not answered",
+            owned(),
+        ),
+        gauge(
+            UNANSWERED_RECORDS,
+            "records that a stage has not answered",
+            owned(),
+        ),
+        gauge(
+            NEXT_OFFSET,
+            "first offset that a stage has not answered",
+            by_topic(),
+        ),
+        gauge(
+            FAILING_SECONDS,
+            "time since a stage last worked; 0 when it does",
+            owned(),
+        ),
+        gauge(
+            STORE_BEHIND_RECORDS,
+            "records that a store has not applied",
+            vec![("store", stores())],
+        ),
+        gauge(
+            MEMORIES,
+            "current memories, by kind and status",
+            vec![("kind", kinds()), ("status", Values::Of(statuses))],
+        ),
+        gauge(
+            BALANCE_RECORDS,
+            "accepted records, by what has become of them",
+            vec![("state", of(&STATES))],
+        ),
+        gauge(
+            IMBALANCE_RECORDS,
+            "records that the balance misses: must be 0",
+            vec![("fault", of(&FAULTS))],
+        ),
         gauge(
             OLDEST_UNPROCESSED_SECONDS,
             "age of the oldest accepted record without a decision",
             vec![],
         ),
-        gauge(PARKED_OWNERS, "owners that wait behind a record that cannot be applied", vec![
-            ("stage", stages()),
-        ]),
-        gauge(OLDEST_PARKED_SECONDS, "how long the first parked owner has been waiting", vec![
-            ("stage", stages()),
-        ]),
-        gauge(BROKEN_OWNERS, "owners whose chain does not continue: must be 0", vec![]),
-        gauge(OPEN_ERASURES, "erasures that are not finished", vec![("step", of(&STEPS))]),
-        gauge(OLDEST_ERASURE_SECONDS, "age of the oldest erasure that is not finished", vec![
-            ("step", of(&STEPS)),
-        ]),
+        gauge(
+            PARKED_OWNERS,
+            "owners that wait behind a record that cannot be applied",
+            vec![("stage", stages())],
+        ),
+        gauge(
+            OLDEST_PARKED_SECONDS,
+            "how long the first parked owner has been waiting",
+            vec![("stage", stages())],
+        ),
+        gauge(
+            BROKEN_OWNERS,
+            "owners whose chain does not continue: must be 0",
+            vec![],
+        ),
+        gauge(
+            OPEN_ERASURES,
+            "erasures that are not finished",
+            vec![("step", of(&STEPS))],
+        ),
+        gauge(
+            OLDEST_ERASURE_SECONDS,
+            "age of the oldest erasure that is not finished",
+            vec![("step", of(&STEPS))],
+        ),
         gauge(GENERATION, "generation in use", vec![("store", stores())]),
-        gauge(DRIFTING_OWNERS, "owners that differ from the fold: must be 0", vec![]),
+        gauge(
+            DRIFT_EVERY_SECONDS,
+            "time between two owners compared; 0 for never",
+            vec![],
+        ),
+        gauge(
+            DRIFTING_OWNERS,
+            "owners that differ from the fold: must be 0",
+            vec![],
+        ),
         counter(
             By::Process,
             REBUILT_READERS_TOTAL,
             "reading clients of the log that stalled and were made anew",
             vec![],
         ),
-        counter(By::Process, DRIFT_ROWS_TOTAL, "rows compared with the fold", vec![("store", stores())]),
+        counter(
+            By::Process,
+            DRIFT_ROWS_TOTAL,
+            "rows compared with the fold",
+            vec![("store", stores())],
+        ),
         counter(
             By::Process,
             DRIFT_MISMATCHES_TOTAL,
             "rows that were not what the fold says: must be 0",
             vec![("store", stores())],
         ),
-        counter(By::Process, DRIFT_OWNERS_TOTAL, "owners compared with the fold", vec![
-            ("outcome", of(&SAMPLES)),
-        ]),
+        counter(
+            By::Process,
+            DRIFT_OWNERS_TOTAL,
+            "owners compared with the fold",
+            vec![("outcome", of(&SAMPLES))],
+        ),
     ]
 }
 

@@ -24,8 +24,8 @@ use tokio_util::sync::CancellationToken;
 use crate::drift::Sampler;
 use crate::exposition::Family;
 use crate::metrics::{
-    BALANCE_RECORDS, BROKEN_OWNERS, DRIFTING_OWNERS, FAILING_SECONDS, GENERATION,
-    IMBALANCE_RECORDS, LAG_SECONDS, MEMORIES, NEXT_OFFSET, OLDEST_ERASURE_SECONDS,
+    BALANCE_RECORDS, BROKEN_OWNERS, DRIFT_EVERY_SECONDS, DRIFTING_OWNERS, FAILING_SECONDS,
+    GENERATION, IMBALANCE_RECORDS, LAG_SECONDS, MEMORIES, NEXT_OFFSET, OLDEST_ERASURE_SECONDS,
     OLDEST_PARKED_SECONDS, OLDEST_UNPROCESSED_SECONDS, OPEN_ERASURES, PARKED_OWNERS, PARTITIONS,
     READY, REBUILT_READERS_TOTAL, STORE_BEHIND_RECORDS, UNANSWERED_RECORDS, UPTIME_SECONDS,
     WATCH_AGE_SECONDS,
@@ -47,6 +47,8 @@ pub struct Watch {
     clock: Arc<dyn Clock>,
     stands: Stands,
     generations: Vec<(Store, u64)>,
+    /// Zero for never.
+    drift_every: Duration,
     started: Instant,
     metrics: PrometheusHandle,
     seen: Arc<Mutex<Seen>>,
@@ -83,12 +85,14 @@ impl Watch {
         metrics: PrometheusHandle,
         shutdown: &CancellationToken,
     ) -> Self {
+        let drift_every = node.config.watch.drift_every.duration();
         let generation = |store| (store, node.generations.number(store));
         let watch = Self {
             log: node.log.clone(),
             clock: node.clock.clone(),
             stands: stands.clone(),
             generations: Store::ALL.map(generation).to_vec(),
+            drift_every: drift_every.unwrap_or_default(),
             started: Instant::now(),
             metrics,
             seen: Arc::default(),
@@ -98,7 +102,7 @@ impl Watch {
             node.codec.clone(),
             node.stores.projections(),
             node.embed.identity().clone(),
-            node.config.watch.drift_every.duration(),
+            drift_every,
         );
         let stages = watch
             .clone()
@@ -225,6 +229,7 @@ impl Watch {
         let mut all = vec![
             Family::single(UPTIME_SECONDS, self.started.elapsed().as_secs_f64()),
             Family::single(PARTITIONS, f64::from(self.log.partitions())),
+            Family::single(DRIFT_EVERY_SECONDS, self.drift_every.as_secs_f64()),
             Family::single(REBUILT_READERS_TOTAL, self.log.rebuilt_readers() as f64),
             self.ages(&seen),
             self.generations(),
@@ -348,7 +353,7 @@ fn balance(counts: &Counts, now: Timestamp) -> Vec<Family> {
         open.push(&[step], count as f64);
         open_for.push(&[step], age(since));
     }
-    let oldest = age(counts.oldest_unanswered);
+    let oldest = age(counts.oldest_in_flight);
     vec![
         records,
         missing,

@@ -84,8 +84,8 @@ pub struct Counts {
     pub answered_twice: u64,
     pub foreign: u64,
     pub lost: u64,
-    /// When the oldest record that is not answered was appended, waiting ones included.
-    pub oldest_unanswered: Option<Timestamp>,
+    /// When the oldest record was appended that is not answered and does not wait behind another.
+    pub oldest_in_flight: Option<Timestamp>,
     /// Owners that wait, by stage, and since when the first of them does.
     pub parked_owners: BTreeMap<String, (u64, Timestamp)>,
     pub broken_owners: u64,
@@ -105,7 +105,7 @@ impl Counts {
         self.answered_twice += other.answered_twice;
         self.foreign += other.foreign;
         self.lost += other.lost;
-        self.oldest_unanswered = oldest(self.oldest_unanswered, other.oldest_unanswered);
+        self.oldest_in_flight = oldest(self.oldest_in_flight, other.oldest_in_flight);
         for (stage, (owners, since)) in &other.parked_owners {
             note_parked(&mut self.parked_owners, stage, *owners, *since);
         }
@@ -366,11 +366,9 @@ impl Ledger {
                     self.erasures.insert(id, erasing);
                 }
             }
-            Topic::Inbox
-            | Topic::Memories
-            | Topic::Accesses
-            | Topic::Receipts
-            | Topic::Schemas => (),
+            Topic::Inbox | Topic::Memories | Topic::Accesses | Topic::Receipts | Topic::Schemas => {
+                ()
+            }
         }
     }
 
@@ -448,10 +446,12 @@ impl Ledger {
             note_parked(&mut counts.parked_owners, &parked.stage, 1, parked.at);
         }
         for ((topic, offset), open) in &self.open {
-            counts.oldest_unanswered = oldest(counts.oldest_unanswered, Some(open.at));
             if waiting.contains(&open.owner) {
                 counts.parked += 1;
-            } else if self.is_passed(*topic, *offset) {
+                continue;
+            }
+            counts.oldest_in_flight = oldest(counts.oldest_in_flight, Some(open.at));
+            if self.is_passed(*topic, *offset) {
                 counts.lost += 1;
             } else {
                 counts.in_flight += 1;

@@ -80,13 +80,7 @@ pub async fn sample(
         };
         let compared = expected.len().max(held.rows.len()) as u64;
         sample.rows.insert(held.store, compared);
-        compare(
-            held.store,
-            owner,
-            &expected,
-            &held.rows,
-            &mut sample.drift,
-        );
+        compare(held.store, owner, &expected, &held.rows, &mut sample.drift);
     }
     if !sample.drift.is_empty() {
         // An erasure destroys keys before the stores follow: what was folded may be younger than the

@@ -40,7 +40,8 @@ impl Recall {
         for versions in try_join_all(admitted).await? {
             found.extend(versions);
         }
-        metrics::histogram!(LEG_SECONDS, "leg" => "records").record(started.elapsed().as_secs_f64());
+        metrics::histogram!(LEG_SECONDS, "leg" => "records")
+            .record(started.elapsed().as_secs_f64());
         let missing = ids.iter().filter(|id| !found.contains_key(id)).count() as u64;
         if missing > 0 {
             metrics::counter!(DROPPED_TOTAL, "reason" => "inadmissible").increment(missing);

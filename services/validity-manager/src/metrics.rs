@@ -19,7 +19,10 @@ pub const CONFLICTED_TOTAL: &str = "anamnesis_memories_conflicted_total";
 
 /// `state` is the owner's after the decision.
 pub(crate) fn decided(input: Topic, decision: &Decision, state: &OwnerState) {
-    let labels = [("input", input.as_str()), ("outcome", decision.outcome.kind())];
+    let labels = [
+        ("input", input.as_str()),
+        ("outcome", decision.outcome.kind()),
+    ];
     metrics::counter!(DECISIONS_TOTAL, &labels).increment(1);
     let mut conflicted = BTreeSet::new();
     for transition in &decision.transitions {

@@ -73,7 +73,12 @@ mod tests {
 
     #[test]
     fn never_is_said_with_zero() {
-        for (text, seconds) in [("0s", None), ("0", None), ("90s", Some(90)), ("1m", Some(60))] {
+        for (text, seconds) in [
+            ("0s", None),
+            ("0", None),
+            ("90s", Some(90)),
+            ("1m", Some(60)),
+        ] {
             let every: Every = text.parse().unwrap();
             let duration = every.duration().map(|duration| duration.as_secs());
             assert_eq!(duration, seconds, "{text}");
