@@ -15,3 +15,4 @@ mod story;
 mod tamper;
 mod tidy;
 mod variants;
+mod watch;
