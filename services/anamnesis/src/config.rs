@@ -8,11 +8,13 @@
 mod error;
 mod layers;
 mod units;
+mod watch;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anamnesis_domain::memory::Permille;
+use anamnesis_intake::inbox::InboxConfig;
 use anamnesis_pipeline::caller::{Callers, TokenConfig};
 use anamnesis_servers::kafka::KafkaConfig;
 use anamnesis_servers::neo4j::Neo4jConfig;
@@ -26,6 +28,7 @@ use serde::{Deserialize, Serialize};
 pub use self::error::ConfigError;
 use self::layers::{Environment, File, Kinds};
 pub use self::units::{Period, Zone};
+pub use self::watch::WatchConfig;
 
 /// Has no `Debug`: what may be shown is [`Config::to_masked_toml`].
 #[derive(Clone, Serialize, Deserialize)]
@@ -56,7 +59,11 @@ pub struct Config {
     pub forget: ForgetConfig,
     pub ready: ReadyConfig,
     pub telemetry: TelemetryConfig,
+    pub watch: WatchConfig,
     pub callers: Vec<TokenConfig>,
+    /// Platforms that write to Kafka. Without it nothing is read there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inbox: Option<InboxConfig>,
 }
 
 impl Default for Config {
@@ -81,7 +88,9 @@ impl Default for Config {
             forget: ForgetConfig::default(),
             ready: ReadyConfig::default(),
             telemetry: TelemetryConfig::default(),
+            watch: WatchConfig::default(),
             callers: Vec::new(),
+            inbox: None,
         }
     }
 }
@@ -442,6 +451,14 @@ impl Config {
                 );
             }
             (None, _) | (_, None) => (),
+        }
+        if let Some(inbox) = &self.inbox {
+            if let Err(message) = inbox.caller() {
+                return refuse(&message);
+            }
+            if !matches!(self.log, LogConfig::Kafka(_)) {
+                return refuse("inbox is a topic of Kafka: configure [log] with kind = \"kafka\"");
+            }
         }
         let is_sharded = matches!(self.records, RecordsConfig::Shards(_));
         if is_sharded != matches!(self.text, TextConfig::Shards {}) {

@@ -91,7 +91,8 @@ impl Generations {
         Ok(())
     }
 
-    fn number(&self, store: Store) -> u64 {
+    /// The generation in use.
+    pub fn number(&self, store: Store) -> u64 {
         let current = self
             .current
             .lock()

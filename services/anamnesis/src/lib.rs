@@ -4,9 +4,11 @@
 //! - [`role`], [`base`], [`node`], [`generations`], [`services`]: what is opened for which part of the
 //!   system, and what runs over it
 //! - [`commands`]: what each command does; [`failure`]: how it fails
-//! - [`audit_http`], [`operations`]: calls that no service has of its own
+//! - [`audit_http`], [`operations`], [`requests`]: calls that no service has of its own, and how all are
+//!   answered
+//! - [`watch`], [`drift`], [`exposition`], [`metrics`]: what is published, and where it comes from
 //! - [`eval`]: evaluation sets
-//! - [`telemetry`], [`metrics`], [`decay_curve`]
+//! - [`telemetry`], [`decay_curve`]
 
 mod assemble;
 pub mod audit_http;
@@ -16,7 +18,9 @@ pub mod commands;
 pub mod config;
 pub mod decay_curve;
 mod door;
+pub mod drift;
 pub mod eval;
+pub mod exposition;
 pub mod failure;
 pub mod generations;
 pub mod metrics;
@@ -24,7 +28,9 @@ pub mod node;
 pub mod operations;
 mod query_reader;
 pub mod readiness;
+pub mod requests;
 pub mod role;
 pub mod services;
+mod settle;
 pub mod telemetry;
-mod watch;
+pub mod watch;

@@ -1,58 +1,50 @@
 //! What operators and their tools ask: is it alive, is it ready, what does it count.
 
-use std::sync::Arc;
-
 use anamnesis_pipeline::consumer::StageError;
 use anamnesis_pipeline::problem::Problem;
-use anamnesis_pipeline::stores::Records;
 use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde_json::{Map, Value, json};
 
-use crate::metrics::{MEMORIES, OLDEST_UNANSWERED_SECONDS, UNANSWERED_RECORDS, describe};
+use crate::metrics::{BUCKETS, By, describe};
 use crate::node::Node;
 use crate::readiness::Readiness;
+use crate::watch::Watch;
 
-/// Sets the process's recorder.
+/// Sets the process's recorder, for what these services count.
 ///
 /// # Errors
 /// When one is set already.
-pub fn install_metrics() -> Result<PrometheusHandle, String> {
+pub fn install_metrics(services: &[By]) -> Result<PrometheusHandle, String> {
     let handle = PrometheusBuilder::new()
-        .install_recorder()
+        .set_buckets(&BUCKETS)
+        .and_then(PrometheusBuilder::install_recorder)
         .map_err(|error| error.to_string())?;
-    describe();
+    describe(services);
     Ok(handle)
 }
 
 #[derive(Clone)]
 struct Shared {
     readiness: Readiness,
-    metrics: PrometheusHandle,
-    /// Of a process that has stores.
-    node: Option<OfNode>,
+    watch: Watch,
+    /// Of a process that embeds.
+    embedding: Option<Value>,
 }
 
-#[derive(Clone)]
-struct OfNode {
-    records: Arc<dyn Records>,
-    embedding: Value,
-}
-
-pub fn router(readiness: Readiness, metrics: PrometheusHandle, node: Option<&Node>) -> Router {
-    let node = node.map(|node| OfNode {
-        records: node.stores.records.clone(),
-        embedding: json!({
+pub fn router(readiness: Readiness, watch: Watch, node: Option<&Node>) -> Router {
+    let embedding = node.map(|node| {
+        json!({
             "model": node.embed.identity().to_string(),
             "semantic": node.embed.is_semantic(),
-        }),
+        })
     });
     let shared = Shared {
         readiness,
-        metrics,
-        node,
+        watch,
+        embedding,
     };
     Router::new()
         .route("/livez", get(|| async { "alive\n" }))
@@ -89,30 +81,12 @@ async fn ready(State(shared): State<Shared>) -> Result<Json<Value>, Problem> {
             .with("unanswered", lags));
     }
     let mut ready = json!({ "ready": true, "behind_records": behind, "unanswered": lags });
-    if let Some(node) = shared.node {
-        ready["embedding"] = node.embedding;
+    if let Some(embedding) = shared.embedding {
+        ready["embedding"] = embedding;
     }
     Ok(Json(ready))
 }
 
-async fn scrape(State(shared): State<Shared>) -> Result<String, Problem> {
-    if let Some(node) = &shared.node {
-        let counts = node.records.counts().await;
-        let counts = counts.map_err(|error| Problem::unavailable(error.to_string()))?;
-        for (kind, status, count) in counts {
-            metrics::gauge!(MEMORIES, "kind" => kind.code(), "status" => status.code())
-                .set(count as f64);
-        }
-    }
-    let lags = shared.readiness.lags().await;
-    for lag in lags.map_err(|error| Problem::unavailable(error.to_string()))? {
-        let labels = [
-            ("stage", lag.stage.to_owned()),
-            ("partition", lag.partition.to_string()),
-        ];
-        metrics::gauge!(UNANSWERED_RECORDS, &labels).set(lag.records as f64);
-        metrics::gauge!(OLDEST_UNANSWERED_SECONDS, &labels).set(lag.oldest_ms as f64 / 1e3);
-    }
-    shared.metrics.run_upkeep();
-    Ok(shared.metrics.render())
+async fn scrape(State(shared): State<Shared>) -> String {
+    shared.watch.scrape()
 }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::replay::{each_record, read_partition};
 
 /// How a second candidates record of one turn may be answered.
-const REPEATS: [&str; 3] = ["duplicate", "rejected(erased)", "rejected(id_reused)"];
+pub(crate) const REPEATS: [&str; 3] = ["duplicate", "rejected(erased)", "rejected(id_reused)"];
 
 /// What became of every accepted record.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]

@@ -107,7 +107,7 @@ pub async fn diff(
     Ok(found)
 }
 
-fn compare(
+pub(crate) fn compare(
     store: Store,
     owner: OwnerKey,
     expected: &[RowDigest],

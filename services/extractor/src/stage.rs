@@ -4,6 +4,7 @@
 //! `candidates`; a start reads the records of parked owners again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Instant;
 
 use anamnesis_domain::ids::{LogId, OwnerKey};
 use anamnesis_domain::input::{CandidateSet, Position, Topic, Turn};
@@ -225,8 +226,9 @@ impl Reading {
                 _ if waiting.contains(&record.key) => (),
                 Ok(Opened::Turn { meta, turn }) => {
                     let context = self.recent.context(meta.owner, &turn, self.episodes);
+                    let started = Instant::now();
                     let set = extract(&turn, &context);
-                    metrics::extracted(&set);
+                    metrics::extracted(&set, started.elapsed());
                     self.recent.push(meta.owner, &turn);
                     items.push((meta, Some(set)));
                 }

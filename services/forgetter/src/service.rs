@@ -115,6 +115,7 @@ impl Forgetter {
             match self.look().await {
                 Ok(_) => (),
                 Err(error) if error.is_retryable() => {
+                    metrics::failed();
                     tracing::warn!(%error, "the forgetter looks again later");
                 }
                 Err(error) => return Err(error),
@@ -137,7 +138,7 @@ impl Forgetter {
         let records_dropped = self.drop_old(now).await?;
         let summaries = self.summarise_accesses(now).await?;
         let archived = self.keep_capacity(now).await?;
-        metrics::looked(archived);
+        metrics::looked(archived, keys_expired);
         Ok(Look {
             keys_expired,
             summaries,

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use anamnesis_domain::evolve::evolve;
 use anamnesis_domain::ids::{ErasureId, KeyId, LogId, MemoryId, OwnerKey};
@@ -31,6 +32,17 @@ use crate::vectors::VectorBook;
 use anamnesis_pipeline::history::{self as project, History};
 
 pub const STAGE: &str = "indexer";
+/// Of the stores that one process holds, where others are on servers.
+pub const SHARD: &str = "indexer-shard";
+/// Every name that the stage has, by what it keeps.
+pub const STAGES: [&str; 6] = [
+    STAGE,
+    "indexer-graph",
+    "indexer-records",
+    SHARD,
+    "indexer-text",
+    "indexer-vectors",
+];
 
 /// Longest that rewriting erased bytes waits for a quiet moment: minutes, as is promised.
 const PHYSICAL_DELAY_MS_MAX: i64 = 60_000;
@@ -125,7 +137,7 @@ fn name_of(stores: &[Arc<dyn Projection>]) -> &'static str {
     match held[..] {
         [Store::Records] => "indexer-records",
         [Store::Text] => "indexer-text",
-        [Store::Records, Store::Text] => "indexer-shard",
+        [Store::Records, Store::Text] => SHARD,
         [Store::Vectors] => "indexer-vectors",
         [Store::Graph] => "indexer-graph",
         _ => STAGE,
@@ -236,7 +248,7 @@ impl Running for Folding {
         self.apply_to_stores(&steps, last + 1).await?;
         self.acknowledge(erased, now).await?;
         self.states.trim();
-        metrics::applied(self.partition, &records, now);
+        metrics::applied(&records, now);
         if self.skeleton.next >= self.snapshot_next + SNAPSHOT_EVERY {
             self.save_snapshot().await;
         }
@@ -403,11 +415,15 @@ impl Folding {
                 .filter(|step| step.offset >= *stands)
                 .flat_map(|step| step.changes.iter().cloned())
                 .collect();
-            match store
+            let started = Instant::now();
+            let applied = store
                 .apply(self.partition, *stands, &changes, checkpoint)
-                .await
-            {
-                Ok(()) => *stands = next,
+                .await;
+            match applied {
+                Ok(()) => {
+                    metrics::store_applied(store.store(), started.elapsed());
+                    *stands = next;
+                }
                 Err(error) => {
                     metrics::store_failed(store.store());
                     failure.get_or_insert(error);

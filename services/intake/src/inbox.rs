@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use anamnesis_domain::input::Topic;
 use anamnesis_domain::receipt::{InboxRead, InboxRejected};
-use anamnesis_domain::time::Timestamp;
 use anamnesis_pipeline::caller::Caller;
 use anamnesis_pipeline::codec::{Clear, CodecError, Opened, read_clear};
 use anamnesis_pipeline::consumer::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Progress, backoff};
@@ -152,7 +151,6 @@ impl InboxReader {
             reader: self.clone(),
             partition,
             place: None,
-            oldest: None,
         }
     }
 
@@ -289,8 +287,6 @@ pub struct Reading {
     reader: Arc<InboxReader>,
     partition: u32,
     place: Option<Place>,
-    /// Append time of the oldest record that is known and not answered.
-    oldest: Option<Timestamp>,
 }
 
 impl Reading {
@@ -313,12 +309,6 @@ impl Reading {
         } else {
             let positions = self.position().map(|next| (Topic::Inbox, next));
             stands.advanced(STAGE, self.partition, positions.into_iter().collect());
-        }
-        let age = self.oldest.map_or(0, |at| now.millis() - at.millis());
-        metrics::inbox_lag(self.partition, age.max(0));
-        if result.is_ok() {
-            // Answered: at the tail until the next read.
-            self.oldest = None;
         }
         result
     }
@@ -343,9 +333,6 @@ impl Reading {
                 self.answer(place, Batch::new(place.next)).await?;
             }
             return Ok(Progress::Idle);
-        }
-        if let Some(first) = batch.records.first() {
-            self.oldest = Some(first.appended_at);
         }
         let read = self.read(batch.records, batch.next).await?;
         let count = read.read as usize;
@@ -579,7 +566,7 @@ impl Reading {
             }
         }
         // Nobody reads here any more, so nobody is late.
-        metrics::inbox_lag(self.partition, 0);
+        self.reader.stands.forget(STAGE, self.partition);
         Ok(())
     }
 

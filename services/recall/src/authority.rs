@@ -7,12 +7,13 @@ use anamnesis_domain::memory::Kind;
 use anamnesis_domain::owner::Owner;
 use anamnesis_pipeline::stores::{Filter, MemoryVersion, Order, SubjectFilter};
 use futures::future::try_join_all;
+use tokio::time::Instant;
 use tracing::error;
 
 use crate::answer::{Reason, Record};
 use crate::fuse::Evidence;
 use crate::legs::Checked;
-use crate::metrics::{DROPPED_TOTAL, FOREIGN_TOTAL};
+use crate::metrics::{DROPPED_TOTAL, FOREIGN_TOTAL, LEG_SECONDS};
 use crate::reach::Reach;
 use crate::select::Scored;
 use crate::service::{Recall, RecallError};
@@ -34,6 +35,7 @@ impl Recall {
         listed: Vec<Vec<MemoryVersion>>,
         checked: Vec<Checked>,
     ) -> Result<Vec<(MemoryVersion, Evidence)>, RecallError> {
+        let started = Instant::now();
         let ids: Vec<MemoryId> = fused.iter().map(|(id, _)| *id).collect();
         let checked = checked
             .into_iter()
@@ -45,6 +47,8 @@ impl Recall {
         for versions in try_join_all(admitted).await? {
             found.extend(versions);
         }
+        metrics::histogram!(LEG_SECONDS, "leg" => "records")
+            .record(started.elapsed().as_secs_f64());
         let missing = ids.iter().filter(|id| !found.contains_key(id)).count() as u64;
         if missing > 0 {
             metrics::counter!(DROPPED_TOTAL, "reason" => "inadmissible").increment(missing);

@@ -4,11 +4,12 @@ use anamnesis_domain::ids::MemoryId;
 use anamnesis_domain::memory::Kind;
 use anamnesis_domain::owner::{Owner, OwnerScope};
 use anamnesis_pipeline::stores::SubjectFilter;
+use tokio::time::Instant;
 
-use crate::answer::Recalled;
+use crate::answer::{Answer, Recalled};
 use crate::context::{self, Context, Material, Tag, Withheld};
 use crate::kept::{KeptAnswer, LATE};
-use crate::metrics::{CONTEXT_TOKENS_TOTAL, CONTEXT_USABLE_TOKENS_TOTAL};
+use crate::metrics::{self, CONTEXT_TOKENS_TOTAL, CONTEXT_USABLE_TOKENS_TOTAL, DEGRADED_TOTAL};
 use crate::receipts::Told;
 use crate::request::Ask;
 use crate::select::{INJECTED_MAX, injected};
@@ -44,17 +45,36 @@ impl Recall {
         caller: &str,
         wanted: ContextAsk,
     ) -> Result<Context, RecallError> {
+        let is_late = !self.waited(scope, &wanted.ask).await?;
+        let started = Instant::now();
+        let composed = self
+            .context_now(scope, owner, caller, wanted, is_late)
+            .await;
+        let answer = composed.as_ref().map(|(_, answer)| answer);
+        metrics::recalled("context", answer, started.elapsed());
+        composed.map(|(context, _)| context)
+    }
+
+    /// The context, and the answer that it was made of.
+    async fn context_now(
+        &self,
+        scope: OwnerScope,
+        owner: &Owner,
+        caller: &str,
+        wanted: ContextAsk,
+        is_late: bool,
+    ) -> Result<(Context, Answer), RecallError> {
         let ContextAsk {
             ask,
             usable_tokens,
             sections,
             companions,
         } = wanted;
-        let is_late = !self.waited(scope, &ask).await?;
         let seen = self.see(scope, ask.known_at).await?;
         let answer = self.answer(scope, owner, &ask, &seen).await?;
         let mut degraded = answer.degraded.clone();
         if is_late {
+            ::metrics::counter!(DEGRADED_TOTAL, "part" => LATE).increment(1);
             degraded.push(LATE.to_owned());
         }
         let (mut memories, beyond) = injected(answer.memories.clone(), |one| one.record.protected);
@@ -91,9 +111,9 @@ impl Recall {
             kept: KeptAnswer::of(&answer, &own_withheld),
         };
         self.leave_receipt(scope, owner, caller, &seen, told);
-        metrics::counter!(CONTEXT_TOKENS_TOTAL).increment(u64::from(context.tokens));
-        metrics::counter!(CONTEXT_USABLE_TOKENS_TOTAL).increment(u64::from(usable_tokens));
-        Ok(context)
+        ::metrics::counter!(CONTEXT_TOKENS_TOTAL).increment(u64::from(context.tokens));
+        ::metrics::counter!(CONTEXT_USABLE_TOKENS_TOTAL).increment(u64::from(usable_tokens));
+        Ok((context, answer))
     }
 
     /// Policies or lessons that match the question. They never see the patient: no receipt is left in

@@ -15,7 +15,7 @@ use tracing::warn;
 
 use crate::answer::LegReport;
 use crate::fuse::{FUSED_MAX, merge};
-use crate::metrics::{DEGRADED_TOTAL, LEG_SECONDS};
+use crate::metrics::{DEGRADED_TOTAL, EMBED_SECONDS, LEG_SECONDS};
 
 /// How many of the best hits of the first two legs start the graph's hop.
 const SEEDS_PER_LEG: usize = 5;
@@ -71,7 +71,9 @@ pub(crate) async fn text_and_vector(
         .await
     });
     let vector = under("vector", deadlines.vector, async {
+        let started = Instant::now();
         let vectors = embed.embed(&[question], Purpose::Query).await?;
+        metrics::histogram!(EMBED_SECONDS).record(started.elapsed().as_secs_f64());
         let query = vectors.first().map(Vec::as_slice).unwrap_or_default();
         over(filters, async |filter| {
             unchecked(stores.vectors.search(filter, query, FUSED_MAX).await)

@@ -183,6 +183,14 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    pub const ALL: [Self; 5] = [
+        Self::Used,
+        Self::Unused,
+        Self::OffTopic,
+        Self::Wrong,
+        Self::Missed,
+    ];
+
     pub const fn code(self) -> &'static str {
         match self {
             Self::Used => "used",

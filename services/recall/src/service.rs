@@ -24,9 +24,7 @@ use crate::authority::show_both_sides;
 use crate::fuse::fuse;
 use crate::kept::{Comparison, KeptAnswer, LATE, compare};
 use crate::legs::{self, Deadlines, Leg};
-use crate::metrics::{
-    DEGRADED_TOTAL, OUTCOMES_TOTAL, RECALL_SECONDS, RECALLS_TOTAL, RECEIPTS_TOTAL,
-};
+use crate::metrics::{self, DEGRADED_TOTAL, OUTCOMES_TOTAL, RECEIPTS_TOTAL};
 use crate::reach::{Reach, admits_episode, reach, readable_kinds};
 use crate::receipts::{
     self, OutcomeReport, ReceiptError, ReceiptQueue, ReceiptRequest, ReceiptSealer, ReceiptWriter,
@@ -187,23 +185,34 @@ impl Recall {
         caller: &str,
         ask: Ask,
     ) -> Result<Answer, RecallError> {
-        let started = Instant::now();
+        // A caller who asks to wait is not kept waiting by recall: the clock starts after that.
         let is_late = !self.waited(scope, &ask).await?;
+        let started = Instant::now();
+        let answer = self.recall_now(scope, owner, caller, &ask, is_late).await;
+        metrics::recalled("recall", answer.as_ref(), started.elapsed());
+        answer
+    }
+
+    async fn recall_now(
+        &self,
+        scope: OwnerScope,
+        owner: &Owner,
+        caller: &str,
+        ask: &Ask,
+        is_late: bool,
+    ) -> Result<Answer, RecallError> {
         let seen = self.see(scope, ask.known_at).await?;
-        let mut answer = self.answer(scope, owner, &ask, &seen).await?;
+        let mut answer = self.answer(scope, owner, ask, &seen).await?;
         if is_late {
-            metrics::counter!(DEGRADED_TOTAL, "part" => LATE).increment(1);
+            ::metrics::counter!(DEGRADED_TOTAL, "part" => LATE).increment(1);
             answer.degraded.push(LATE.to_owned());
         }
         let told = Told {
             recall_id: answer.recall_id,
-            request: self.receipt_request(&ask, &seen),
+            request: self.receipt_request(ask, &seen),
             kept: KeptAnswer::of(&answer, &[]),
         };
         self.leave_receipt(scope, owner, caller, &seen, told);
-        let answerable = if answer.answerable { "true" } else { "false" };
-        metrics::counter!(RECALLS_TOTAL, "answerable" => answerable).increment(1);
-        metrics::histogram!(RECALL_SECONDS).record(started.elapsed().as_secs_f64());
         Ok(answer)
     }
 
@@ -282,7 +291,7 @@ impl Recall {
         let receipt = receipts::outcome_receipt(recall_id, owner, caller, report, at);
         let group = [(scope.key(), receipt)];
         let written = receipts::write(self.parts.sealer.as_ref(), &self.parts.log, &group).await?;
-        metrics::counter!(OUTCOMES_TOTAL, "outcome" => report.outcome.code()).increment(1);
+        ::metrics::counter!(OUTCOMES_TOTAL, "outcome" => report.outcome.code()).increment(1);
         Ok(written.first().copied())
     }
 
@@ -328,7 +337,7 @@ impl Recall {
         if !is_known {
             // An owner without a record has no keys, and a question must not make any: after an erasure
             // it would open the next key epoch.
-            metrics::counter!(RECEIPTS_TOTAL, "outcome" => "skipped").increment(1);
+            ::metrics::counter!(RECEIPTS_TOTAL, "outcome" => "skipped").increment(1);
             return;
         }
         let Told {

@@ -1,28 +1,62 @@
 //! Names of what the validity-manager counts. Labels come from closed sets; never an owner.
 
-use anamnesis_domain::transition::{Outcome, Transition};
+use std::collections::BTreeSet;
 
-/// Decisions by outcome (`stored`, `duplicate`, `no_op`, `rejected`, `failed`).
+use anamnesis_domain::input::Topic;
+use anamnesis_domain::memory::{Kind, Status};
+use anamnesis_domain::state::OwnerState;
+use anamnesis_domain::transition::{Decision, Transition};
+
+/// Decisions by the topic of their input (`candidates`, `commands`) and outcome (`stored`, `duplicate`,
+/// `no_op`, `rejected`, `failed`).
 pub const DECISIONS_TOTAL: &str = "anamnesis_decisions_total";
-/// Transitions by kind.
+/// Transitions by their code.
 pub const TRANSITIONS_TOTAL: &str = "anamnesis_transitions_total";
-/// Owners that wait behind a record that cannot be applied, by partition.
-pub const PARKED_OWNERS: &str = "anamnesis_parked_owners";
+/// New memories, by kind.
+pub const ASSERTED_TOTAL: &str = "anamnesis_memories_asserted_total";
+/// Memories that came into conflict with another one, by kind.
+pub const CONFLICTED_TOTAL: &str = "anamnesis_memories_conflicted_total";
 
-pub(crate) fn decided(outcome: &Outcome, transitions: &[Transition]) {
-    let label = match outcome {
-        Outcome::Stored => "stored",
-        Outcome::Duplicate => "duplicate",
-        Outcome::NoOp => "no_op",
-        Outcome::Rejected(_) => "rejected",
-        Outcome::Failed(_) => "failed",
-    };
-    metrics::counter!(DECISIONS_TOTAL, "outcome" => label).increment(1);
-    for transition in transitions {
-        metrics::counter!(TRANSITIONS_TOTAL, "kind" => transition.code()).increment(1);
+/// `state` is the owner's after the decision.
+pub(crate) fn decided(input: Topic, decision: &Decision, state: &OwnerState) {
+    let labels = [
+        ("input", input.as_str()),
+        ("outcome", decision.outcome.kind()),
+    ];
+    metrics::counter!(DECISIONS_TOTAL, &labels).increment(1);
+    let mut conflicted = BTreeSet::new();
+    for transition in &decision.transitions {
+        metrics::counter!(TRANSITIONS_TOTAL, "transition" => transition.code()).increment(1);
+        match transition {
+            Transition::Asserted {
+                id,
+                claim,
+                standing,
+            } => {
+                metrics::counter!(ASSERTED_TOTAL, "kind" => claim.kind.code()).increment(1);
+                if standing.status == Status::Conflicted {
+                    conflicted.insert((*id, claim.kind));
+                }
+            }
+            Transition::Moved { id, standing } => {
+                let kind = state.claims.get(id).map(|entry| entry.claim.kind);
+                if let (Status::Conflicted, Some(kind)) = (standing.status, kind) {
+                    conflicted.insert((*id, kind));
+                }
+            }
+            Transition::Marked { .. }
+            | Transition::Erased { .. }
+            | Transition::ConsentGranted { .. }
+            | Transition::ConsentWithdrawn { .. }
+            | Transition::TaskChanged { .. }
+            | Transition::Accessed { .. } => (),
+        }
+    }
+    for (_, kind) in conflicted {
+        count_conflict(kind);
     }
 }
 
-pub(crate) fn parked(partition: u32, owners: usize) {
-    metrics::gauge!(PARKED_OWNERS, "partition" => partition.to_string()).set(owners as f64);
+fn count_conflict(kind: Kind) {
+    metrics::counter!(CONFLICTED_TOTAL, "kind" => kind.code()).increment(1);
 }

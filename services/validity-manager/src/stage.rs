@@ -346,7 +346,7 @@ impl Writer {
             };
             let decided = as_decided(&draft, &decision);
             evolve(state, &decided, recorded);
-            metrics::decided(&decision.outcome, &decision.transitions);
+            metrics::decided(meta.position.topic, &decision, state);
             answers.push(Answer {
                 owner,
                 draft,
@@ -414,7 +414,6 @@ impl Writer {
             );
             records.insert(*place, self.codec.parked(parking)?);
         }
-        metrics::parked(self.partition, self.parked().len() + parked.len());
         self.append(records).await
     }
 

@@ -51,7 +51,7 @@ pub async fn run(config: Config, role: Role) -> Result<Exit, Failure> {
              with kind = \"kafka\"; or run everything in one process: anamnesis serve"
         )));
     }
-    let metrics = operations::install_metrics().map_err(Failure::wrong_use)?;
+    let metrics = operations::install_metrics(role.counts()).map_err(Failure::wrong_use)?;
     let door = Door::closed(metrics.clone());
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::new();

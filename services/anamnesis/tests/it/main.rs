@@ -21,3 +21,4 @@ mod story;
 mod tamper;
 mod tidy;
 mod variants;
+mod watch;

@@ -450,6 +450,11 @@ impl Http {
         }
     }
 
+    /// Host and port.
+    pub(crate) fn address(&self) -> &str {
+        self.base.trim_start_matches("http://")
+    }
+
     /// The same server, called with a bearer token.
     pub(crate) fn as_caller(&self, token: &str) -> Self {
         Self {

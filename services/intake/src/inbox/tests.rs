@@ -98,9 +98,12 @@ async fn receipts(world: &World, partition: u32) -> Vec<InboxRead> {
         .await
         .unwrap();
     let opened = world.intake.codec.open(&records).await.unwrap();
-    let reads = opened.into_iter().map(|opened| match opened.unwrap() {
-        Opened::InboxRead(read) => read,
-        other => panic!("{other:?}"),
+    let reads = opened.into_iter().map(|opened| {
+        let opened = opened.unwrap();
+        let Opened::InboxRead(read) = opened else {
+            panic!("{opened:?}");
+        };
+        read
     });
     reads.collect()
 }

@@ -199,6 +199,23 @@ pub enum Command {
 }
 
 impl Command {
+    /// Every [`Command::code`].
+    pub const CODES: [&str; 13] = [
+        "remember",
+        "correct",
+        "retire",
+        "archive",
+        "restore",
+        "restrict",
+        "unrestrict",
+        "erase",
+        "grant",
+        "withdraw",
+        "review",
+        "task",
+        "summarise",
+    ];
+
     /// Stable code, in clear in the record's header.
     pub fn code(&self) -> &'static str {
         match self {

@@ -25,6 +25,20 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Every [`Outcome::kind`].
+    pub const KINDS: [&str; 5] = ["stored", "duplicate", "no_op", "rejected", "failed"];
+
+    /// The outcome without its code.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Stored => "stored",
+            Self::Duplicate => "duplicate",
+            Self::NoOp => "no_op",
+            Self::Rejected(_) => "rejected",
+            Self::Failed(_) => "failed",
+        }
+    }
+
     /// `stored`, `duplicate`, `no_op`, `rejected(code)`, `failed(code)`.
     pub fn code(&self) -> String {
         match self {
@@ -116,6 +130,33 @@ pub enum Transition {
 }
 
 impl Transition {
+    /// Every [`Transition::code`].
+    pub const CODES: [&str; 23] = [
+        "memory_confirmed",
+        "memory_asserted",
+        "memory_held",
+        "memory_superseded",
+        "memory_conflicted",
+        "memory_pending_review",
+        "memory_retired",
+        "memory_archived",
+        "memory_restricted",
+        "memory_erased",
+        "memory_marked_ended",
+        "memory_marked_retired",
+        "memory_marked_archived",
+        "memory_marked_restored",
+        "memory_marked_restricted",
+        "memory_marked_unrestricted",
+        "memory_reviewed",
+        "memory_corrected",
+        "memories_erased",
+        "consent_granted",
+        "consent_withdrawn",
+        "task_changed",
+        "memory_accessed",
+    ];
+
     /// The transition's kind, in clear in the header.
     pub fn code(&self) -> &'static str {
         match self {

@@ -168,6 +168,11 @@ pub trait EventLog: Send + Sync {
         partition: u32,
         before: Timestamp,
     ) -> Result<u64, LogError>;
+
+    /// Reading clients that stalled and were made anew, for a metric; a log without clients has none.
+    fn rebuilt_readers(&self) -> u64 {
+        0
+    }
 }
 
 pub type Log = Arc<dyn EventLog>;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anamnesis_audit::balance::{Balance, balance};
 use anamnesis_audit::diff::{Diff, diff};
+use anamnesis_audit::ledger::{Counts, Ledger, Reads};
 use anamnesis_audit::replay::{Replayed, replay, replay_owner};
 use anamnesis_audit::verify::{Redecide, Verified, verify};
 use anamnesis_domain::ids::{EventTag, LogId, MemoryId, OwnerKey};
@@ -409,10 +410,28 @@ impl World {
             .collect()
     }
 
+    /// The balance, counted in both ways.
+    ///
+    /// # Panics
+    /// When a ledger that begins now counts otherwise.
     pub async fn balance(&self) -> Balance {
-        balance(&*self.calm, &self.codec)
-            .await
-            .expect("the log is readable")
+        let balance = balance(&*self.calm, &self.codec).await;
+        let balance = balance.expect("the log is readable");
+        let reads = Reads {
+            inputs: true,
+            vectors: false,
+        };
+        let mut counts = Counts::default();
+        for partition in 0..self.calm.partitions() {
+            let mut ledger = Ledger::new(partition, reads);
+            let advanced = ledger.advance(&*self.calm, &self.codec).await;
+            advanced.expect("the log is readable");
+            counts.add(&ledger.counts());
+        }
+        if let Some(what) = difference(&counts, &balance) {
+            panic!("a ledger counts otherwise: {what}: {counts:?} {balance:?}");
+        }
+        balance
     }
 
     pub async fn diff(&self, stores: &[Arc<dyn Projection>]) -> Diff {
@@ -492,4 +511,25 @@ pub fn believed(state: &OwnerState) -> Vec<String> {
         .collect();
     lines.sort();
     lines
+}
+
+/// What a ledger and the balance do not agree about.
+pub fn difference(counts: &Counts, balance: &Balance) -> Option<&'static str> {
+    let decided: u64 = balance.decided.values().sum();
+    [
+        ("accepted", counts.accepted, balance.accepted),
+        ("decided", counts.decided + counts.quarantined, decided),
+        ("in flight", counts.in_flight, balance.in_flight),
+        ("parked", counts.parked, balance.parked),
+        ("lost", counts.lost, balance.lost),
+        (
+            "answered twice",
+            counts.answered_twice,
+            balance.answered_twice,
+        ),
+        ("foreign", counts.foreign, balance.foreign),
+    ]
+    .into_iter()
+    .find(|(_, one, other)| one != other)
+    .map(|(what, ..)| what)
 }

@@ -322,12 +322,6 @@ impl KafkaLog {
         Ok(vec![(Foreign::nothing(from, at), at)])
     }
 
-    /// How many reading clients were made anew because they sent nothing although there was something.
-    /// More than a few mean that the network or the client library is at fault.
-    pub fn rebuilt_readers(&self) -> u64 {
-        self.readers.rebuilt()
-    }
-
     fn records(&self, index: usize, timed: Vec<Timed>) -> Vec<Record> {
         let place = &self.places[index];
         timed
@@ -344,6 +338,10 @@ impl KafkaLog {
 impl EventLog for KafkaLog {
     fn partitions(&self) -> u32 {
         self.identity.partitions
+    }
+
+    fn rebuilt_readers(&self) -> u64 {
+        self.readers.rebuilt()
     }
 
     async fn identity(&self, topic: Topic, partition: u32) -> Result<Identity, LogError> {
