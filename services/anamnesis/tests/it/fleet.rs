@@ -353,6 +353,19 @@ impl Fleet {
         running.map(|(name, _)| name.clone()).collect()
     }
 
+    /// Panics when a service has ended by itself: whatever happens around it, it waits.
+    pub(crate) fn check_alive(&mut self) {
+        for (name, member) in &mut self.members {
+            if let Some(server) = &mut member.server {
+                assert!(
+                    !server.has_ended(),
+                    "{name} ended by itself:\n{}",
+                    last_lines(&member.folder.log_lines())
+                );
+            }
+        }
+    }
+
     fn server(&self, name: &str) -> &Server {
         let member = self.members.get(name).and_then(|m| m.server.as_ref());
         member.unwrap_or_else(|| panic!("{name} does not run"))
@@ -364,10 +377,6 @@ impl Fleet {
 
     pub(crate) fn service_of(&self, name: &str) -> &'static str {
         self.members[name].service
-    }
-
-    pub(crate) fn log_lines(&self, name: &str) -> String {
-        self.members[name].folder.log_lines()
     }
 
     /// SIGKILL.
@@ -400,4 +409,9 @@ impl Fleet {
     pub(crate) fn check_sound(&self) -> Value {
         self.folder("command").check_sound()
     }
+}
+
+fn last_lines(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
 }

@@ -101,10 +101,13 @@ async fn nothing_is_lost_or_doubled_when_services_and_servers_are_killed() {
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| tokio::spawn(write(writer, seed, seen.clone(), progress.clone())))
         .collect();
+    let began = std::time::Instant::now();
     for number in 0..kills {
         progress.wait(dice.below(60)).await;
         let fault = choose(number, &mut dice);
         inflict(&mut fleet, fault, &mut dice).await;
+        fleet.check_alive();
+        eprintln!("{number}: {fault:?} after {:?}", began.elapsed());
         // A service that was started again has another address.
         address.send_replace(Some(fleet.http("intake-a")));
     }

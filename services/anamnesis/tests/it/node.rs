@@ -407,6 +407,10 @@ impl Server {
         self.process.kill();
     }
 
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.process.has_ended()
+    }
+
     /// SIGSTOP, SIGCONT.
     pub(crate) fn signal(&self, name: &str) {
         self.process.signal(name);
