@@ -158,7 +158,7 @@ struct Member {
 }
 
 /// What makes one system of everything that carries its name.
-fn new_name() -> String {
+pub(crate) fn new_name() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     format!("it{}x{number}", std::process::id())

@@ -8,6 +8,7 @@ mod crash;
 mod erasure;
 mod fleet;
 mod fleet_crash;
+mod fleet_stories;
 mod fleet_story;
 mod http;
 mod node;
