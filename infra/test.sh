@@ -7,13 +7,15 @@
 #
 # Some tests need more than the tree: ANAMNESIS_MODELS names a folder that infra/get-models.sh filled,
 # ANAMNESIS_DATA a folder of evaluation sets. ANAMNESIS_REQUIRED=1 (as in CI) makes it a failure when
-# something is not there.
+# something is not there. Kafka, Neo4j, PostgreSQL and the test tool that speaks Qdrant's protocol are
+# started for the tests and stopped after them; their packages are kept in ${ANAMNESIS_SERVERS:-target/servers}.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 log=$(mktemp)
+servers=$(mktemp -d)
 # Also after a failure, so that the last line always says how far it came.
-trap 'summary' EXIT
+trap 'infra/servers/all.sh stop "$servers" || true; rm -rf "$servers"; summary' EXIT
 
 summary() {
     awk '/^test result:/ { passed += $4; failed += $6 } END { printf "%d passed, %d failed\n", passed, failed }' "$log"
@@ -44,6 +46,16 @@ if [ "${1:-all}" = quick ]; then
     exit
 fi
 step lints cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
+# Real servers, on this machine and for these tests only. One that does not start is a failure.
+start_servers() {
+    infra/servers/all.sh start "$servers" >"$servers/addresses"
+    while IFS='=' read -r variable address; do
+        export "$variable=$address"
+    done <"$servers/addresses"
+}
+start=$SECONDS
+start_servers
+printf '\n== servers took %d s\n' "$((SECONDS - start))"
 # All tests include those of the light crates. Building these alone first would build most libraries
 # twice, since fewer crates ask for fewer of their features.
 step "all crates" cargo test --locked --workspace --no-fail-fast

@@ -54,6 +54,21 @@ pub enum Command {
     Demo,
     /// Run everything in one process.
     Serve(ServeArgs),
+    /// Run the way in and the privacy boundary (distributed).
+    Intake(ServeArgs),
+    /// Run the stage that finds candidates in turns (distributed).
+    Extractor(ServeArgs),
+    /// Run the stage that decides (distributed).
+    ValidityManager(ServeArgs),
+    /// Run the stage that keeps the stores equal to the log (distributed).
+    Indexer(ServeArgs),
+    /// Run what fades and archives (distributed).
+    Forgetter(ServeArgs),
+    /// Run the way out, with the audit (distributed).
+    Recall(ServeArgs),
+    /// Make the topics of a log in Kafka, or say what differs from what they must be.
+    #[command(subcommand)]
+    Topics(TopicsCommand),
     /// Print the effective configuration, secrets masked.
     Config(ServeArgs),
     /// Import events from JSON Lines or the files of an evaluation set.
@@ -90,6 +105,13 @@ impl Command {
             | Self::HealthCheck(_) => true,
             Self::Demo
             | Self::Serve(_)
+            | Self::Intake(_)
+            | Self::Extractor(_)
+            | Self::ValidityManager(_)
+            | Self::Indexer(_)
+            | Self::Forgetter(_)
+            | Self::Recall(_)
+            | Self::Topics(_)
             | Self::Config(_)
             | Self::Import(_)
             | Self::Eval(_)
@@ -104,7 +126,14 @@ impl Command {
             listen: None,
         };
         match self {
-            Self::Serve(args) | Self::Config(args) => Flags {
+            Self::Serve(args)
+            | Self::Intake(args)
+            | Self::Extractor(args)
+            | Self::ValidityManager(args)
+            | Self::Indexer(args)
+            | Self::Forgetter(args)
+            | Self::Recall(args)
+            | Self::Config(args) => Flags {
                 data_dir: args.data.data.clone(),
                 listen: args.listen,
             },
@@ -117,7 +146,7 @@ impl Command {
                 folder(&args.data)
             }
             Self::HealthCheck(args) => folder(&args.data),
-            Self::Demo | Self::Eval(_) | Self::DecayCurve(_) => Flags::default(),
+            Self::Demo | Self::Topics(_) | Self::Eval(_) | Self::DecayCurve(_) => Flags::default(),
         }
     }
 }
@@ -137,6 +166,14 @@ pub struct ServeArgs {
     /// Address and port, over the configuration's `listen`.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum TopicsCommand {
+    /// Make what is missing; refuse what is there and is not as it must be.
+    Create,
+    /// Say what differs; exit 1 when anything does.
+    Check,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -424,6 +461,14 @@ mod tests {
             "serve",
             "serve --config f.toml --data d --listen 127.0.0.1:7701",
             "--config f.toml config",
+            "intake --config f.toml",
+            "extractor --config f.toml --listen 127.0.0.1:7711",
+            "validity-manager --config f.toml --data d",
+            "indexer --config f.toml",
+            "forgetter --config f.toml",
+            "recall --config f.toml",
+            "topics create --config f.toml",
+            "topics check --config f.toml",
             "import a.jsonl b.jsonl --tenant h1 --consent --track structured --language zh",
             "import - --owner h1/patient/p1",
             "export --owner h1/p1",

@@ -15,6 +15,11 @@ use std::path::{Path, PathBuf};
 
 use anamnesis_domain::memory::Permille;
 use anamnesis_pipeline::caller::{Callers, TokenConfig};
+use anamnesis_servers::kafka::KafkaConfig;
+use anamnesis_servers::neo4j::Neo4jConfig;
+use anamnesis_servers::postgres_keyring::PostgresKeyringConfig;
+use anamnesis_servers::qdrant::config::QdrantConfig;
+use anamnesis_servers::shard::config::{ShardServerConfig, ShardsConfig};
 use figment::Figment;
 use figment::providers::Serialized;
 use serde::{Deserialize, Serialize};
@@ -41,6 +46,9 @@ pub struct Config {
     pub keyring: KeyringConfig,
     pub records: RecordsConfig,
     pub text: TextConfig,
+    /// What an indexer of its own serves of its records and text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shard: Option<ShardServerConfig>,
     pub vectors: VectorsConfig,
     pub graph: GraphConfig,
     pub embedding: EmbeddingConfig,
@@ -66,6 +74,7 @@ impl Default for Config {
             keyring: KeyringConfig::default(),
             records: RecordsConfig::default(),
             text: TextConfig::default(),
+            shard: None,
             vectors: VectorsConfig::default(),
             graph: GraphConfig::default(),
             embedding: EmbeddingConfig::default(),
@@ -114,7 +123,11 @@ pub enum LogConfig {
         #[serde(default = "partitions_default")]
         partitions: u32,
     },
+    Kafka(Box<KafkaConfig>),
 }
+
+/// More than any site needs; each costs some files and a task.
+const PARTITIONS_MAX: u32 = 1024;
 
 fn partitions_default() -> u32 {
     4
@@ -141,6 +154,22 @@ pub enum KeyringConfig {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         master_key_env: Option<String>,
     },
+    Postgres(Box<PostgresKeyringConfig>),
+}
+
+impl KeyringConfig {
+    /// File and environment variable of the master key.
+    pub fn master_key(&self) -> (Option<&Path>, Option<&str>) {
+        let (file, variable) = match self {
+            Self::Sqlite {
+                path: _,
+                master_key_file,
+                master_key_env,
+            } => (master_key_file, master_key_env),
+            Self::Postgres(config) => (&config.master_key_file, &config.master_key_env),
+        };
+        (file.as_deref(), variable.as_deref())
+    }
 }
 
 impl Default for KeyringConfig {
@@ -157,6 +186,8 @@ impl Default for KeyringConfig {
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum RecordsConfig {
     Sqlite {},
+    /// Asked of the indexers that serve them, together with the text.
+    Shards(Box<ShardsConfig>),
 }
 
 impl Default for RecordsConfig {
@@ -169,6 +200,8 @@ impl Default for RecordsConfig {
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TextConfig {
     Tantivy {},
+    /// Asked of the shards that `[records]` names.
+    Shards {},
 }
 
 impl Default for TextConfig {
@@ -182,6 +215,7 @@ impl Default for TextConfig {
 pub enum VectorsConfig {
     /// Exact search over one owner's block of memory-mapped vectors.
     Mmap {},
+    Qdrant(Box<QdrantConfig>),
 }
 
 impl Default for VectorsConfig {
@@ -194,6 +228,7 @@ impl Default for VectorsConfig {
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum GraphConfig {
     Sqlite {},
+    Neo4j(Box<Neo4jConfig>),
 }
 
 impl Default for GraphConfig {
@@ -393,17 +428,35 @@ impl Config {
                 message: message.to_owned(),
             })
         };
-        let LogConfig::Sqlite { partitions } = &self.log;
-        if !(1..=1024).contains(partitions) {
+        let partitions = match &self.log {
+            LogConfig::Sqlite { partitions } => Some(*partitions),
+            LogConfig::Kafka(kafka) => kafka.partitions,
+        };
+        if partitions.is_some_and(|partitions| !(1..=PARTITIONS_MAX).contains(&partitions)) {
             return refuse("log.partitions must be from 1 to 1024");
         }
-        let KeyringConfig::Sqlite {
-            path: _,
-            master_key_file,
-            master_key_env,
-        } = &self.keyring;
-        if master_key_file.is_some() && master_key_env.is_some() {
-            return refuse("give keyring.master_key_file or keyring.master_key_env, not both");
+        match self.keyring.master_key() {
+            (Some(_), Some(_)) => {
+                return refuse("give keyring.master_key_file or keyring.master_key_env, not both");
+            }
+            (None, None) if matches!(self.keyring, KeyringConfig::Postgres(_)) => {
+                return refuse(
+                    "a keyring that several processes share needs one master key that all of them have: \
+                     give keyring.master_key_file or keyring.master_key_env",
+                );
+            }
+            (None, _) | (_, None) => (),
+        }
+        let is_sharded = matches!(self.records, RecordsConfig::Shards(_));
+        if is_sharded != matches!(self.text, TextConfig::Shards {}) {
+            return refuse(
+                "records and text are served together: give both kind = \"shards\", or none",
+            );
+        }
+        if let GraphConfig::Neo4j(graph) = &self.graph
+            && let Err(error) = graph.check()
+        {
+            return refuse(&error.to_string());
         }
         if self.tenant.is_empty() || self.tenant.contains(['/', '*']) {
             return refuse("tenant must be a name without / and *");
@@ -445,6 +498,9 @@ impl Config {
             if let Some(hash) = &mut caller.token_blake3 {
                 *hash = MASK.to_owned();
             }
+        }
+        if let LogConfig::Kafka(kafka) = &mut masked.log {
+            **kafka = kafka.masked();
         }
         toml::to_string_pretty(&masked)
     }

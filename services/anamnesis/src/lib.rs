@@ -1,19 +1,23 @@
 //! The binary's parts.
 //!
 //! - [`cli`], [`config`]: what is asked, what is configured
-//! - [`node`], [`generations`], [`services`]: one data folder opened, and what runs over it
+//! - [`role`], [`base`], [`node`], [`generations`], [`services`]: what is opened for which part of the
+//!   system, and what runs over it
 //! - [`commands`]: what each command does; [`failure`]: how it fails
 //! - [`audit_http`], [`operations`], [`requests`]: calls that no service has of its own, and how all are
 //!   answered
-//! - [`watch`], [`drift`], [`exposition`], [`metrics`]: what is published, and where it comes from
+//! - [`observe`], [`drift`], [`exposition`], [`metrics`]: what is published, and where it comes from
 //! - [`eval`]: evaluation sets
 //! - [`telemetry`], [`decay_curve`]
 
+mod assemble;
 pub mod audit_http;
+pub mod base;
 pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod decay_curve;
+mod door;
 pub mod drift;
 pub mod eval;
 pub mod exposition;
@@ -21,10 +25,12 @@ pub mod failure;
 pub mod generations;
 pub mod metrics;
 pub mod node;
+pub mod observe;
 pub mod operations;
 mod query_reader;
 pub mod readiness;
 pub mod requests;
+pub mod role;
 pub mod services;
 pub mod telemetry;
-pub mod watch;
+mod watch;

@@ -1,14 +1,19 @@
 //! The binary: read what is asked and configured, run it, say how it ended.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anamnesis::cli::{Cli, Command, Exit, ParkedCommand};
 use anamnesis::commands;
-use anamnesis::config::Config;
+use anamnesis::config::{Config, LogConfig};
 use anamnesis::decay_curve;
 use anamnesis::failure::Failure;
+use anamnesis::role::Role;
 use anamnesis::telemetry;
 use clap::Parser as _;
+
+/// How long what still runs may take when the command has ended.
+const END_MAX: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -36,7 +41,8 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         print!("{}", config.to_masked_toml().map_err(Failure::wrong_use)?);
         return Ok(Exit::Fine);
     }
-    if cli.command.needs_a_log() && !config.data_dir.join("log.db").exists() {
+    let is_in_folder = matches!(config.log, LogConfig::Sqlite { .. });
+    if is_in_folder && cli.command.needs_a_log() && !config.data_dir.join("log.db").exists() {
         return Err(Failure::wrong_use(format!(
             "{} holds no log: name the folder of a server or of an import with --data",
             config.data_dir.display()
@@ -47,13 +53,23 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::unreachable(format!("cannot start the runtime: {error}")))?;
-    runtime.block_on(dispatch(cli.command, config))
+    let result = runtime.block_on(dispatch(cli.command, config));
+    // A client of a server that is gone may take its time to end; nothing waits for it.
+    runtime.shutdown_timeout(END_MAX);
+    result
 }
 
 async fn dispatch(command: Command, config: Config) -> Result<Exit, Failure> {
     match command {
         Command::Demo => commands::demo::run().await,
-        Command::Serve(_) => commands::serve::run(config).await,
+        Command::Serve(_) => commands::serve::run(config, Role::All).await,
+        Command::Intake(_) => commands::serve::run(config, Role::Intake).await,
+        Command::Extractor(_) => commands::serve::run(config, Role::Extractor).await,
+        Command::ValidityManager(_) => commands::serve::run(config, Role::ValidityManager).await,
+        Command::Indexer(_) => commands::serve::run(config, Role::Indexer).await,
+        Command::Forgetter(_) => commands::serve::run(config, Role::Forgetter).await,
+        Command::Recall(_) => commands::serve::run(config, Role::Recall).await,
+        Command::Topics(command) => commands::topics::run(config, command).await,
         Command::Import(args) => commands::import::run(config, args).await,
         Command::Export(args) => commands::export::run(config, args).await,
         Command::Audit(command) => commands::audit::run(config, command).await,

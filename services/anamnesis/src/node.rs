@@ -1,31 +1,35 @@
-//! Which parts make up a node, from the configuration: one data folder, opened once.
+//! Which parts make up a node, from the configuration: a base, and the stores that its role has.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use anamnesis_adapters::graph::SqliteGraph;
-use anamnesis_adapters::master_key::{MasterKey, MasterKeyError};
+use anamnesis_adapters::master_key::MasterKeyError;
 use anamnesis_adapters::onnx_embedder::OnnxEmbedder;
 use anamnesis_adapters::records::SqliteRecords;
-use anamnesis_adapters::sqlite_keyring::SqliteKeyring;
-use anamnesis_adapters::sqlite_log::SqliteLog;
 use anamnesis_adapters::text::TantivyText;
 use anamnesis_adapters::vectors::SqliteVectors;
-use anamnesis_domain::ids::OwnerKey;
 use anamnesis_domain::input::Topic;
 use anamnesis_pipeline::clock::{Clock, SystemClock};
-use anamnesis_pipeline::codec::{self, Codec};
 use anamnesis_pipeline::consumer::StageError;
 use anamnesis_pipeline::embedder::{Embed, EmbedError};
-use anamnesis_pipeline::feed::Feed;
 use anamnesis_pipeline::hash_embedder::HashEmbedder;
-use anamnesis_pipeline::keyring::{KeyringError, Keys};
-use anamnesis_pipeline::log::{Log, LogError, NewRecord};
-use anamnesis_pipeline::snapshots::{FileSnapshots, Snaps};
-use anamnesis_pipeline::stores::{Projection, Store, StoreError, Stores};
+use anamnesis_pipeline::keyring::KeyringError;
+use anamnesis_pipeline::log::{Log, LogError};
+use anamnesis_pipeline::stores::{GraphIndex, Projection, Store, StoreError, Stores, VectorIndex};
+use anamnesis_servers::generations::{Generations as ServerGenerations, begun_at};
+use anamnesis_servers::live::{self, Access};
+use anamnesis_servers::neo4j::Neo4jGraph;
+use anamnesis_servers::qdrant::{Place, QdrantVectors};
+use anamnesis_servers::shard::client;
 
-use crate::config::{Config, EmbeddingConfig, KeyringConfig, LogConfig};
+use crate::base::Base;
+use crate::config::{
+    Config, EmbeddingConfig, GraphConfig, LogConfig, RecordsConfig, VectorsConfig,
+};
 use crate::generations::{Generations, GenerationsError};
+use crate::role::Role;
 
 /// Why a node could not be opened, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -56,21 +60,36 @@ pub enum NodeError {
     Stopped { part: String, reason: String },
 }
 
-/// Everything that services are made of, over one data folder.
+/// Everything that services are made of.
 pub struct Node {
-    pub config: Config,
-    pub log: Log,
-    pub codec: Codec,
+    pub base: Base,
     pub stores: Stores,
     pub embed: Embed,
-    pub clock: Arc<dyn Clock>,
-    pub snapshots: Snaps,
+    /// Of the stores in the data folder.
     pub generations: Generations,
-    pub feed: Feed,
+    /// Of the stores on servers.
+    pub remote: Remote,
+}
+
+/// The generations of each store that a server holds, and the one that is being built.
+pub type Remote = BTreeMap<Store, RemoteStore>;
+
+pub struct RemoteStore {
+    pub generations: Arc<dyn ServerGenerations>,
+    /// The generation that this node opened in place of the live one.
+    pub building: Option<String>,
+}
+
+impl Deref for Node {
+    type Target = Base;
+
+    fn deref(&self) -> &Base {
+        &self.base
+    }
 }
 
 impl Node {
-    /// Opens the data folder of the configuration; makes what is not there.
+    /// Opens what the configuration names; makes what is not there.
     ///
     /// # Errors
     /// When the folder is in use, of a newer version, half deleted, or a model does not fit.
@@ -96,24 +115,40 @@ impl Node {
         clock: Arc<dyn Clock>,
         next: &[Store],
     ) -> Result<Self, NodeError> {
-        let dir = config.data_dir.clone();
-        create_dir(&dir)?;
-        let LogConfig::Sqlite { partitions } = config.log;
-        let log: Log = Arc::new(SqliteLog::open(
-            &dir,
-            clock.clone(),
-            partitions,
-            codec::identity_payload,
-        )?);
-        publish_schemas(&log).await?;
-        let codec = Codec::new(open_keyring(&config, &log).await?);
-        let embed = open_embedder(&config)?;
-        let log_id = log.identity(Topic::Memories, 0).await?.log_id;
-        let feed = Feed {
-            log_id,
-            partitions: log.partitions(),
+        let base = Base::open(config, clock).await?;
+        Self::over(base, Role::All, next).await
+    }
+
+    /// As a command opens it: in a folder everything, beside running services what they serve.
+    ///
+    /// # Errors
+    /// As [`Node::open`].
+    pub async fn open_tool(config: Config) -> Result<Self, NodeError> {
+        Self::open_tool_with_next(config, &[]).await
+    }
+
+    /// As [`Node::open_with_next`], for a command.
+    ///
+    /// # Errors
+    /// As [`Node::open`].
+    pub async fn open_tool_with_next(config: Config, next: &[Store]) -> Result<Self, NodeError> {
+        let role = match config.log {
+            LogConfig::Sqlite { .. } => Role::All,
+            LogConfig::Kafka(_) => Role::Tool,
         };
-        let generations = Generations::open(&dir.join("stores"))?;
+        let base = Base::open(config, Arc::new(SystemClock)).await?;
+        Self::over(base, role, next).await
+    }
+
+    /// The stores that a role has, over a base that is open.
+    ///
+    /// # Errors
+    /// As [`Node::open`].
+    pub async fn over(base: Base, role: Role, next: &[Store]) -> Result<Self, NodeError> {
+        let config = &base.config;
+        let embed = open_embedder(config)?;
+        let generations = Generations::open(&config.data_dir.join("stores"))?;
+        let mut remote = Remote::new();
         let folder = |store: Store| {
             if next.contains(&store) {
                 generations.next_folder(store)
@@ -121,28 +156,102 @@ impl Node {
                 Ok(generations.folder(store))
             }
         };
-        let stores = Stores {
-            records: Arc::new(SqliteRecords::open(&folder(Store::Records)?, feed)?),
-            text: Arc::new(TantivyText::open(&folder(Store::Text)?, feed)?),
-            vectors: Arc::new(SqliteVectors::open(
+        let access = || match role.writes_stores() {
+            true => Access::Write(base.clock.clone()),
+            false => Access::Read,
+        };
+        let feed = base.feed;
+        let building = |store: Store| {
+            let is_next = next.contains(&store);
+            is_next.then(|| begun_at(base.clock.now()))
+        };
+        let vectors: Arc<dyn VectorIndex> = match &config.vectors {
+            VectorsConfig::Mmap {} => Arc::new(SqliteVectors::open(
                 &folder(Store::Vectors)?,
                 feed,
                 embed.identity().clone(),
             )?),
-            graph: Arc::new(SqliteGraph::open(&folder(Store::Graph)?, feed)?),
+            VectorsConfig::Qdrant(settings) => {
+                let model = embed.identity().clone();
+                let live = live::vectors(settings, feed, model.clone(), access())?;
+                let building = building(Store::Vectors);
+                let held = RemoteStore {
+                    generations: live.generations(),
+                    building: building.clone(),
+                };
+                remote.insert(Store::Vectors, held);
+                match building {
+                    Some(name) => Arc::new(
+                        QdrantVectors::open(settings, Place::Generation(name), feed, model).await?,
+                    ),
+                    None => Arc::new(live),
+                }
+            }
         };
-        check_positions(&log, &stores).await?;
-        let snapshots: Snaps = Arc::new(FileSnapshots::new(dir.join("stores").join("snapshots")));
+        let graph: Arc<dyn GraphIndex> = match &config.graph {
+            GraphConfig::Sqlite {} => Arc::new(SqliteGraph::open(&folder(Store::Graph)?, feed)?),
+            GraphConfig::Neo4j(settings) => {
+                let live = live::graph(settings, feed, access())?;
+                let building = building(Store::Graph);
+                let held = RemoteStore {
+                    generations: live.generations(),
+                    building: building.clone(),
+                };
+                remote.insert(Store::Graph, held);
+                match building {
+                    Some(name) => {
+                        Arc::new(Neo4jGraph::open(&settings.of_generation(&name), feed).await?)
+                    }
+                    None => Arc::new(live),
+                }
+            }
+        };
+        let shards = match &config.records {
+            RecordsConfig::Shards(shards) if role != Role::Indexer => Some(shards),
+            RecordsConfig::Shards(_) | RecordsConfig::Sqlite {} => None,
+        };
+        let stores = match shards {
+            Some(shards) => {
+                if role == Role::All
+                    || next
+                        .iter()
+                        .any(|s| [Store::Records, Store::Text].contains(s))
+                {
+                    return Err(NodeError::WrongUse {
+                        what: "records and text are served by indexers of their own, each of which \
+                               builds its copy from the log: to build one anew, stop that indexer and \
+                               delete the folder `stores` of its data"
+                            .to_owned(),
+                    });
+                }
+                let served = client::connect(shards, feed)?;
+                Stores {
+                    records: served.records,
+                    text: served.text,
+                    vectors,
+                    graph,
+                }
+            }
+            None => Stores {
+                records: Arc::new(SqliteRecords::open(&folder(Store::Records)?, feed)?),
+                text: Arc::new(TantivyText::open(&folder(Store::Text)?, feed)?),
+                vectors,
+                graph,
+            },
+        };
+        if role.writes_stores() {
+            let local = stores.projections().into_iter();
+            let local: Vec<Arc<dyn Projection>> = local
+                .filter(|store| !remote.contains_key(&store.store()))
+                .collect();
+            check_positions(&base.log, &local).await?;
+        }
         Ok(Self {
-            config,
-            log,
-            codec,
+            base,
             stores,
             embed,
-            clock,
-            snapshots,
             generations,
-            feed,
+            remote,
         })
     }
 
@@ -157,33 +266,10 @@ impl Node {
     }
 }
 
-/// Publishes every schema that this version writes or reads, so that the log explains itself.
-async fn publish_schemas(log: &Log) -> Result<(), LogError> {
-    let end = log.end(Topic::Schemas, 0).await?;
-    let mut known = std::collections::BTreeSet::new();
-    let mut from = 1;
-    while from < end {
-        let records = log.read(Topic::Schemas, 0, from, 500, 8 << 20).await?;
-        let Some(last) = records.last() else { break };
-        from = last.position.offset + 1;
-        known.extend(records.into_iter().map(|record| record.payload));
-    }
-    let missing: Vec<NewRecord> = anamnesis_schemas::published()
-        .map(|schema| bytes::Bytes::from_static(schema.text.as_bytes()))
-        .filter(|text| !known.contains(text))
-        .map(|payload| NewRecord {
-            key: OwnerKey::from_bytes([0; 16]),
-            payload,
-        })
-        .collect();
-    log.append(Topic::Schemas, 0, missing).await?;
-    Ok(())
-}
-
 /// Stores that have read further than the log goes would never apply what is written next. Looked at
 /// here, before a stage appends and hides it.
-async fn check_positions(log: &Log, stores: &Stores) -> Result<(), NodeError> {
-    for store in stores.projections() {
+async fn check_positions(log: &Log, stores: &[Arc<dyn Projection>]) -> Result<(), NodeError> {
+    for store in stores {
         for partition in 0..log.partitions() {
             let next = store.checkpoint(partition).await?.map_or(0, |c| c.next);
             let end = log.end(Topic::Memories, partition).await?;
@@ -201,68 +287,6 @@ async fn check_positions(log: &Log, stores: &Stores) -> Result<(), NodeError> {
     Ok(())
 }
 
-fn create_dir(dir: &Path) -> Result<(), NodeError> {
-    std::fs::create_dir_all(dir).map_err(|source| NodeError::Io {
-        what: format!("cannot make the data folder {}", dir.display()),
-        source,
-    })
-}
-
-/// Opens the keyring. What a used log or keyring needs is never made up: new keys would read nothing,
-/// and would stand where the right ones belong.
-async fn open_keyring(config: &Config, log: &Log) -> Result<Keys, NodeError> {
-    let KeyringConfig::Sqlite {
-        path,
-        master_key_file,
-        master_key_env,
-    } = &config.keyring;
-    let path = path
-        .clone()
-        .unwrap_or_else(|| config.data_dir.join("keys.db"));
-    if !path.exists() && is_used(log).await? {
-        return Err(NodeError::WrongUse {
-            what: format!(
-                "{} is missing, and nothing in the log can be read without it: restore it from its \
-                 backup, or use another data folder",
-                path.display()
-            ),
-        });
-    }
-    let master = match (master_key_env, master_key_file) {
-        (Some(variable), _) => MasterKey::from_env(variable)?,
-        (None, file) => {
-            let file: PathBuf = file
-                .clone()
-                .unwrap_or_else(|| config.data_dir.join("master.key"));
-            if path.exists() && !file.exists() {
-                return Err(NodeError::WrongUse {
-                    what: format!(
-                        "{} is missing, and {} cannot be opened without it: restore it from its \
-                         backup",
-                        file.display(),
-                        path.display()
-                    ),
-                });
-            }
-            MasterKey::from_file_or_new(&file)?
-        }
-    };
-    Ok(Arc::new(SqliteKeyring::open(&path, &master)?))
-}
-
-/// Whether anything was ever accepted.
-async fn is_used(log: &Log) -> Result<bool, NodeError> {
-    for topic in [Topic::Conversation, Topic::Quarantine, Topic::Commands] {
-        for partition in 0..log.partitions() {
-            // The first record is the partition's identity.
-            if log.end(topic, partition).await? > 1 {
-                return Ok(true);
-            }
-        }
-    }
-    Ok(false)
-}
-
 fn open_embedder(config: &Config) -> Result<Embed, NodeError> {
     Ok(match &config.embedding {
         EmbeddingConfig::Hash {} => Arc::new(HashEmbedder::new()),
@@ -276,15 +300,4 @@ fn open_embedder(config: &Config) -> Result<Embed, NodeError> {
             *threads as usize,
         )?),
     })
-}
-
-impl Node {
-    /// Decides again what was decided, for `audit verify`.
-    pub fn redecide(&self) -> anamnesis_audit::verify::Redecide {
-        let rules = self.rules();
-        let ids = self.codec.keys().id_key().clone();
-        Arc::new(move |state, input, now| {
-            anamnesis_validity_manager::decide::decide(state, input, now, &ids, &rules)
-        })
-    }
 }

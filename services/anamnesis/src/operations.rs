@@ -8,38 +8,44 @@ use axum::{Json, Router};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde_json::{Map, Value, json};
 
-use crate::metrics::{BUCKETS, By, describe};
+use crate::metrics::{BUCKETS, describe};
 use crate::node::Node;
+use crate::observe::Observer;
 use crate::readiness::Readiness;
-use crate::watch::Watch;
+use crate::role::Role;
 
-/// Sets the process's recorder, for what these services count.
+/// Sets the process's recorder, for what this role counts.
 ///
 /// # Errors
 /// When one is set already.
-pub fn install_metrics(services: &[By]) -> Result<PrometheusHandle, String> {
+pub fn install_metrics(role: Role) -> Result<PrometheusHandle, String> {
     let handle = PrometheusBuilder::new()
         .set_buckets(&BUCKETS)
         .and_then(PrometheusBuilder::install_recorder)
         .map_err(|error| error.to_string())?;
-    describe(services);
+    describe(role);
     Ok(handle)
 }
 
 #[derive(Clone)]
 struct Shared {
     readiness: Readiness,
-    watch: Watch,
-    model: String,
-    is_semantic: bool,
+    observer: Observer,
+    /// Of a process that has stores.
+    embedding: Option<Value>,
 }
 
-pub fn router(node: &Node, readiness: Readiness, watch: Watch) -> Router {
+pub fn router(readiness: Readiness, observer: Observer, node: Option<&Node>) -> Router {
+    let embedding = node.map(|node| {
+        json!({
+            "model": node.embed.identity().to_string(),
+            "semantic": node.embed.is_semantic(),
+        })
+    });
     let shared = Shared {
         readiness,
-        watch,
-        model: node.embed.identity().to_string(),
-        is_semantic: node.embed.is_semantic(),
+        observer,
+        embedding,
     };
     Router::new()
         .route("/livez", get(|| async { "alive\n" }))
@@ -75,14 +81,13 @@ async fn ready(State(shared): State<Shared>) -> Result<Json<Value>, Problem> {
             .with("behind_records", behind)
             .with("unanswered", lags));
     }
-    Ok(Json(json!({
-        "ready": true,
-        "behind_records": behind,
-        "unanswered": lags,
-        "embedding": { "model": shared.model, "semantic": shared.is_semantic },
-    })))
+    let mut ready = json!({ "ready": true, "behind_records": behind, "unanswered": lags });
+    if let Some(embedding) = shared.embedding {
+        ready["embedding"] = embedding;
+    }
+    Ok(Json(ready))
 }
 
 async fn scrape(State(shared): State<Shared>) -> String {
-    shared.watch.scrape()
+    shared.observer.scrape()
 }

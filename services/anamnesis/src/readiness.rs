@@ -16,7 +16,9 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 
+use crate::base::Base;
 use crate::node::Node;
+use crate::role::Role;
 
 /// Records that a store may be behind before the node is not ready: a few seconds of writing.
 const BEHIND_MAX: u64 = 5_000;
@@ -25,7 +27,12 @@ const BEHIND_MAX: u64 = 5_000;
 #[derive(Clone)]
 pub struct Readiness {
     log: Log,
+    /// Those that the node cannot do without.
     stores: Vec<Arc<dyn Projection>>,
+    /// Those on servers, without which it does less.
+    remote: Vec<Arc<dyn Projection>>,
+    /// Those that this process keeps up to date or asks for.
+    partitions: Vec<u32>,
     stands: Stands,
     clock: Arc<dyn Clock>,
     oldest_ms_max: u64,
@@ -56,20 +63,45 @@ pub struct Report {
 impl Readiness {
     /// # Errors
     /// When the log cannot be read.
-    pub async fn new(node: &Node, stands: Stands) -> Result<Self, StageError> {
+    pub async fn new(node: &Node, role: Role, stands: Stands) -> Result<Self, StageError> {
         let mut ends_at_start = Vec::new();
         for partition in 0..node.log.partitions() {
             ends_at_start.push(node.log.end(Topic::Memories, partition).await?);
         }
+        let all = node.stores.projections().into_iter();
+        let (remote, stores) = all.partition(|store| node.remote.contains_key(&store.store()));
+        let of_shard = node.config.shard.as_ref();
+        let of_shard = of_shard.filter(|_| role == Role::Indexer);
+        let partitions = match of_shard {
+            Some(shard) => shard.partitions.iter().collect(),
+            None => (0..node.log.partitions()).collect(),
+        };
+        // Served copies fence themselves while they are behind.
+        if role != Role::All {
+            ends_at_start.clear();
+        }
         Ok(Self {
-            log: node.log.clone(),
-            stores: node.stores.projections(),
-            stands,
-            clock: node.clock.clone(),
-            oldest_ms_max: node.config.ready.oldest_max.duration().as_millis() as u64,
+            stores,
+            remote,
+            partitions,
             ends_at_start,
-            is_caught_up: Arc::default(),
+            ..Self::of_stages(node, stands)
         })
+    }
+
+    /// Of a process without stores.
+    pub fn of_stages(base: &Base, stands: Stands) -> Self {
+        Self {
+            log: base.log.clone(),
+            stores: Vec::new(),
+            remote: Vec::new(),
+            partitions: Vec::new(),
+            stands,
+            clock: base.clock.clone(),
+            oldest_ms_max: base.config.ready.oldest_max.duration().as_millis() as u64,
+            ends_at_start: Vec::new(),
+            is_caught_up: Arc::default(),
+        }
     }
 
     /// # Errors
@@ -90,7 +122,7 @@ impl Readiness {
         behind: &[(Store, u64)],
         lags: &[Lag],
     ) -> Result<Option<String>, StageError> {
-        if !self.is_caught_up().await? || behind.iter().any(|(_, records)| *records > BEHIND_MAX) {
+        if !self.is_caught_up().await? || self.is_far_behind(behind) {
             let stores = behind.iter().filter(|(_, records)| *records > 0);
             let stores: Vec<String> = stores
                 .map(|(store, records)| format!("{store} by {records}"))
@@ -109,6 +141,13 @@ impl Readiness {
         }
         let waiting = lags.iter().find(|lag| !lag.has_begun);
         Ok(waiting.map(|lag| format!("{} of partition {} begins", lag.stage, lag.partition)))
+    }
+
+    fn is_far_behind(&self, behind: &[(Store, u64)]) -> bool {
+        let must = |store: Store| self.stores.iter().any(|one| one.store() == store);
+        behind
+            .iter()
+            .any(|(store, records)| must(*store) && *records > BEHIND_MAX)
     }
 
     /// Whether every store has applied what was in the log at the start; once true, always true.
@@ -132,15 +171,27 @@ impl Readiness {
     async fn behind(&self) -> Result<Vec<(Store, u64)>, StageError> {
         let mut all = Vec::new();
         for store in &self.stores {
-            let mut records = 0;
-            for partition in 0..self.log.partitions() {
-                let end = self.log.end(Topic::Memories, partition).await?;
-                let next = store.checkpoint(partition).await?.map_or(0, |c| c.next);
-                records += end.saturating_sub(next);
+            all.push((store.store(), self.behind_of(&**store).await?));
+        }
+        for store in &self.remote {
+            match self.behind_of(&**store).await {
+                Ok(records) => all.push((store.store(), records)),
+                // The answers say that they do without it.
+                Err(StageError::Store(_)) => (),
+                Err(error) => return Err(error),
             }
-            all.push((store.store(), records));
         }
         Ok(all)
+    }
+
+    async fn behind_of(&self, store: &dyn Projection) -> Result<u64, StageError> {
+        let mut records = 0;
+        for &partition in &self.partitions {
+            let end = self.log.end(Topic::Memories, partition).await?;
+            let next = store.checkpoint(partition).await?.map_or(0, |c| c.next);
+            records += end.saturating_sub(next);
+        }
+        Ok(records)
     }
 
     /// # Errors

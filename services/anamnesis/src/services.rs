@@ -8,22 +8,23 @@ use anamnesis_forgetter::service::{Forgetter, Settings as ForgetSettings};
 use anamnesis_indexer::stage::Indexer;
 use anamnesis_intake::service::{Intake, Settings as IntakeSettings};
 use anamnesis_pipeline::consumer::{Consumer, Progress, Stage, StageError};
-use anamnesis_pipeline::stands::Stands;
-use anamnesis_pipeline::stores::Projection;
+use anamnesis_pipeline::guarded::Guarded;
+use anamnesis_pipeline::stores::{Projection, Store};
 use anamnesis_recall::service::{Parts, Recall, RecallSettings};
 use anamnesis_validity_manager::decide::Rules;
 use anamnesis_validity_manager::stage::ValidityManager;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-use crate::config::{ConsentDefault, Episodes};
+use crate::base::Base;
+use crate::config::{ConsentDefault, Episodes, LogConfig};
 use crate::node::{Node, NodeError};
 use crate::query_reader::{LexiconReader, RuleReader};
+use crate::watch::Watch;
 
 /// Tries of a stage that fails while it is driven to the tail, before the failure is told.
 const DRIVE_FAILURES_MAX: u32 = 20;
 
-impl Node {
+impl Base {
     pub fn rules(&self) -> Rules {
         Rules {
             consent_required: self.config.consent.default == ConsentDefault::Required,
@@ -31,28 +32,77 @@ impl Node {
         }
     }
 
-    /// The three stages that turn turns into memories, in the order of the flow.
-    pub fn stages(&self) -> Vec<Arc<dyn Stage>> {
+    pub fn extractor(&self) -> Arc<dyn Stage> {
         let episodes = match self.config.extraction.episodes {
             Episodes::All => anamnesis_extractor::Episodes::All,
             Episodes::UserOnly => anamnesis_extractor::Episodes::UserOnly,
             Episodes::Off => anamnesis_extractor::Episodes::Off,
         };
-        vec![
-            Arc::new(Extractor {
-                log: self.log.clone(),
-                codec: self.codec.clone(),
-                episodes,
-                snapshots: self.snapshots.clone(),
-            }),
-            Arc::new(ValidityManager {
-                log: self.log.clone(),
-                codec: self.codec.clone(),
-                rules: self.rules(),
-                snapshots: self.snapshots.clone(),
-            }),
-            Arc::new(self.indexer(self.stores.projections())),
-        ]
+        Arc::new(Extractor {
+            log: self.log.clone(),
+            codec: self.codec.clone(),
+            episodes,
+            snapshots: self.snapshots.clone(),
+        })
+    }
+
+    pub fn validity_manager(&self) -> Arc<dyn Stage> {
+        Arc::new(ValidityManager {
+            log: self.log.clone(),
+            codec: self.codec.clone(),
+            rules: self.rules(),
+            snapshots: self.snapshots.clone(),
+        })
+    }
+
+    /// The stages of every partition, to be driven by hand.
+    pub fn flow_of(&self, stages: &[Arc<dyn Stage>]) -> Flow {
+        let consumers = |partition| {
+            let consumer = |stage: &Arc<dyn Stage>| {
+                Consumer::new(
+                    self.log.clone(),
+                    stage.clone(),
+                    partition,
+                    self.clock.clone(),
+                )
+            };
+            stages.iter().map(consumer).collect()
+        };
+        Flow::Driven((0..self.log.partitions()).map(consumers).collect())
+    }
+}
+
+impl Node {
+    /// The stages that turn turns into memories, in the order of the flow.
+    pub fn stages(&self) -> Vec<Arc<dyn Stage>> {
+        let mut stages = vec![self.extractor(), self.validity_manager()];
+        stages.extend(self.indexers());
+        stages
+    }
+
+    /// One fold for what is in this process; one each for what is on a server, which may be down while
+    /// the others go on.
+    pub fn indexers(&self) -> Vec<Arc<dyn Stage>> {
+        let mut stages = vec![self.shard_indexer()];
+        stages.extend(self.server_indexers());
+        stages
+    }
+
+    /// The stores in this process, in one fold.
+    pub fn shard_indexer(&self) -> Arc<dyn Stage> {
+        let local = self.stores.projections().into_iter();
+        let local = local.filter(|store| !self.remote.contains_key(&store.store()));
+        Arc::new(self.indexer(local.collect()))
+    }
+
+    /// The stores on servers, each in a fold of its own.
+    pub fn server_indexers(&self) -> Vec<Arc<dyn Stage>> {
+        let held = self.remote.keys();
+        held.map(|store| {
+            let stage: Arc<dyn Stage> = Arc::new(self.indexer(vec![self.projection(*store)]));
+            stage
+        })
+        .collect()
     }
 
     /// An indexer over these stores.
@@ -74,27 +124,12 @@ impl Node {
         self.flow().settle().await
     }
 
-    /// The stages of every partition, to be driven by hand.
+    /// Every stage of every partition: driven by hand in a folder, watched where services run.
     pub fn flow(&self) -> Flow {
-        self.flow_of(&self.stages())
-    }
-
-    /// As [`Node::flow`], for these stages only.
-    pub fn flow_of(&self, stages: &[Arc<dyn Stage>]) -> Flow {
-        let consumers = |partition| {
-            let consumer = |stage: &Arc<dyn Stage>| {
-                Consumer::new(
-                    self.log.clone(),
-                    stage.clone(),
-                    partition,
-                    self.clock.clone(),
-                )
-            };
-            stages.iter().map(consumer).collect()
-        };
-        Flow {
-            partitions: (0..self.log.partitions()).map(consumers).collect(),
+        if matches!(self.config.log, LogConfig::Kafka(_)) {
+            return Flow::Watched(Box::new(Watch::new(self)));
         }
+        self.flow_of(&self.stages())
     }
 
     pub fn intake(&self) -> Arc<Intake> {
@@ -114,8 +149,17 @@ impl Node {
     /// The recall service, and the writer of its receipts to be run beside it.
     pub fn recall(&self) -> (Arc<Recall>, anamnesis_recall::receipts::ReceiptWriter) {
         let config = &self.config.recall;
+        let mut stores = self.stores.clone();
+        if self.remote.contains_key(&Store::Vectors) {
+            let patience = config.vector_deadline.duration();
+            stores.vectors = Arc::new(Guarded::new(stores.vectors, patience));
+        }
+        if self.remote.contains_key(&Store::Graph) {
+            let patience = config.graph_deadline.duration();
+            stores.graph = Arc::new(Guarded::new(stores.graph, patience));
+        }
         Recall::new(Parts {
-            stores: self.stores.clone(),
+            stores,
             embed: self.embed.clone(),
             log: self.log.clone(),
             sealer: Arc::new(self.codec.clone()),
@@ -151,49 +195,29 @@ impl Node {
             },
         )
     }
-
-    /// Starts every stage and the forgetter in the background; the stages tell `stands` how far they
-    /// are.
-    pub fn start(
-        &self,
-        shutdown: &CancellationToken,
-        stands: &Stands,
-    ) -> JoinSet<(String, Result<(), StageError>)> {
-        let mut tasks = JoinSet::new();
-        for stage in self.stages() {
-            for partition in 0..self.log.partitions() {
-                let consumer = Consumer::new(
-                    self.log.clone(),
-                    stage.clone(),
-                    partition,
-                    self.clock.clone(),
-                )
-                .with_stands(stands);
-                let name = format!("{} of partition {partition}", stage.name());
-                let shutdown = shutdown.clone();
-                tasks.spawn(async move { (name, consumer.run(shutdown).await) });
-            }
-        }
-        let forgetter = self.forgetter();
-        let shutdown = shutdown.clone();
-        tasks.spawn(async move { ("forgetter".to_owned(), forgetter.run(shutdown).await) });
-        tasks
-    }
 }
 
-/// Stages that have begun and stay begun between two drives, as they do in a server.
-pub struct Flow {
-    partitions: Vec<Vec<Consumer>>,
+/// What leads from accepted to recallable.
+pub enum Flow {
+    /// Stages that have begun and stay begun between two drives, as they do in a server.
+    Driven(Vec<Vec<Consumer>>),
+    /// Services in other processes.
+    Watched(Box<Watch>),
 }
 
 impl Flow {
-    /// Drives every stage, in every partition at once, until all stand at the tail.
+    /// Returns when all stages, in every partition, stand at the tail.
     ///
     /// # Errors
-    /// The first failure that beginning again did not help; the flow is then empty.
+    /// The first failure that beginning again did not help; the flow is then empty. Services that make
+    /// no progress.
     pub async fn settle(&mut self) -> Result<(), NodeError> {
+        let partitions = match self {
+            Self::Watched(watch) => return watch.settled().await,
+            Self::Driven(partitions) => partitions,
+        };
         let mut tasks: JoinSet<Result<Vec<Consumer>, StageError>> = JoinSet::new();
-        for consumers in self.partitions.drain(..) {
+        for consumers in partitions.drain(..) {
             tasks.spawn(drive_partition(consumers));
         }
         while let Some(done) = tasks.join_next().await {
@@ -201,7 +225,7 @@ impl Flow {
                 part: "a stage".to_owned(),
                 reason: error.to_string(),
             })??;
-            self.partitions.push(consumers);
+            partitions.push(consumers);
         }
         Ok(())
     }

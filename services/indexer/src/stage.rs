@@ -53,7 +53,7 @@ pub struct Indexer {
 #[async_trait]
 impl Stage for Indexer {
     fn name(&self) -> &'static str {
-        STAGE
+        name_of(&self.stores)
     }
 
     async fn begin(&self, partition: u32, _now: Timestamp) -> Result<Box<dyn Running>, StageError> {
@@ -116,6 +116,43 @@ impl Stage for Indexer {
         };
         folding.find_unfinished().await?;
         Ok(Box::new(folding))
+    }
+}
+
+/// Every name that this stage has, by what it keeps.
+pub const STAGES: [&str; 6] = [
+    STAGE,
+    "indexer-shard",
+    "indexer-records",
+    "indexer-text",
+    "indexer-vectors",
+    "indexer-graph",
+];
+
+/// What a stage of this name keeps; nothing for another one.
+pub fn stores_of(stage: &str) -> &'static [Store] {
+    match stage {
+        STAGE => &Store::ALL,
+        "indexer-shard" => &[Store::Records, Store::Text],
+        "indexer-records" => &[Store::Records],
+        "indexer-text" => &[Store::Text],
+        "indexer-vectors" => &[Store::Vectors],
+        "indexer-graph" => &[Store::Graph],
+        _ => &[],
+    }
+}
+
+/// The stage's name, by what it keeps.
+fn name_of(stores: &[Arc<dyn Projection>]) -> &'static str {
+    let mut held: Vec<Store> = stores.iter().map(|store| store.store()).collect();
+    held.sort();
+    match held[..] {
+        [Store::Records] => "indexer-records",
+        [Store::Text] => "indexer-text",
+        [Store::Records, Store::Text] => "indexer-shard",
+        [Store::Vectors] => "indexer-vectors",
+        [Store::Graph] => "indexer-graph",
+        _ => STAGE,
     }
 }
 

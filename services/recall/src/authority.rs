@@ -12,6 +12,7 @@ use tracing::error;
 
 use crate::answer::{Reason, Record};
 use crate::fuse::Evidence;
+use crate::legs::Checked;
 use crate::metrics::{DROPPED_TOTAL, FOREIGN_TOTAL, LEG_SECONDS};
 use crate::reach::Reach;
 use crate::select::Scored;
@@ -25,17 +26,23 @@ const HISTORY_MAX: usize = 10;
 
 impl Recall {
     /// The authority's word on what the legs proposed: only versions that it holds itself, admitted by
-    /// the same filters. `listed` joins here ([`Recall::listed`]).
+    /// the same filters. `listed` joins here ([`Recall::listed`]); what came `checked` with the hits
+    /// of a leg, by filter, is not asked again.
     pub(crate) async fn confirm(
         &self,
         reach: &Reach,
         fused: Vec<(MemoryId, Evidence)>,
         listed: Vec<Vec<MemoryVersion>>,
+        checked: Vec<Checked>,
     ) -> Result<Vec<(MemoryVersion, Evidence)>, RecallError> {
         let started = Instant::now();
         let ids: Vec<MemoryId> = fused.iter().map(|(id, _)| *id).collect();
-        let asked = reach.filters.iter().zip(listed);
-        let admitted = asked.map(|(filter, listed)| self.admitted(filter, &ids, listed));
+        let checked = checked
+            .into_iter()
+            .chain(std::iter::repeat_with(Checked::default));
+        let asked = reach.filters.iter().zip(listed).zip(checked);
+        let admitted =
+            asked.map(|((filter, listed), checked)| self.admitted(filter, &ids, listed, checked));
         let mut found: BTreeMap<MemoryId, MemoryVersion> = BTreeMap::new();
         for versions in try_join_all(admitted).await? {
             found.extend(versions);
@@ -59,8 +66,16 @@ impl Recall {
         filter: &Filter,
         ids: &[MemoryId],
         listed: Vec<MemoryVersion>,
+        already: Checked,
     ) -> Result<BTreeMap<MemoryId, MemoryVersion>, RecallError> {
-        let checked = self.checked(filter, ids).await?;
+        let unchecked: Vec<MemoryId> = ids
+            .iter()
+            .copied()
+            .filter(|id| !already.ids.contains(id))
+            .collect();
+        let mut checked = self.checked(filter, &unchecked).await?;
+        let is_proposed = |version: &MemoryVersion| ids.contains(&version.memory.id);
+        checked.extend(already.versions.into_iter().filter(is_proposed));
         let versions = own(filter, checked).chain(own(filter, listed));
         let mut found: BTreeMap<MemoryId, MemoryVersion> = versions
             .map(|version| (version.memory.id, version))

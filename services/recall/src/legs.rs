@@ -1,12 +1,15 @@
 //! What do the stores propose, and what of it came in time?
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::Duration;
 
 use anamnesis_domain::ids::MemoryId;
 use anamnesis_domain::memory::Entity;
 use anamnesis_pipeline::embedder::{Embed, EmbedError, Purpose};
-use anamnesis_pipeline::stores::{Filter, Hit, LegAnswer, StoreError, Stores};
+use anamnesis_pipeline::stores::{
+    CheckedAnswer, Filter, Hit, LegAnswer, MemoryVersion, StoreError, Stores,
+};
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
@@ -34,10 +37,21 @@ pub(crate) enum LegError {
     Embed(#[from] EmbedError),
 }
 
+/// What the authority has said of a leg's hits under one filter, when it came with them.
+#[derive(Debug, Default)]
+pub(crate) struct Checked {
+    /// Of which memories it was asked.
+    pub ids: BTreeSet<MemoryId>,
+    /// Those that it admits.
+    pub versions: Vec<MemoryVersion>,
+}
+
 /// One leg's hits, and what is reported of it. No hits when it failed or was late.
 #[derive(Debug)]
 pub(crate) struct Leg {
     pub hits: Vec<Hit>,
+    /// One per filter, or none at all.
+    pub checked: Vec<Checked>,
     pub report: LegReport,
 }
 
@@ -52,7 +66,7 @@ pub(crate) async fn text_and_vector(
 ) -> (Leg, Leg) {
     let text = under("text", deadlines.text, async {
         over(filters, |filter| {
-            stores.text.search(filter, terms, FUSED_MAX)
+            stores.text.search_checked(filter, terms, FUSED_MAX)
         })
         .await
     });
@@ -61,8 +75,8 @@ pub(crate) async fn text_and_vector(
         let vectors = embed.embed(&[question], Purpose::Query).await?;
         metrics::histogram!(EMBED_SECONDS).record(started.elapsed().as_secs_f64());
         let query = vectors.first().map(Vec::as_slice).unwrap_or_default();
-        over(filters, |filter| {
-            stores.vectors.search(filter, query, FUSED_MAX)
+        over(filters, async |filter| {
+            unchecked(stores.vectors.search(filter, query, FUSED_MAX).await)
         })
         .await
     });
@@ -94,34 +108,54 @@ pub(crate) async fn graph(
     seeds.sort();
     seeds.dedup();
     under("graph", deadlines.graph, async {
-        over(filters, |filter| {
-            stores.graph.neighbours(filter, &seeds, entities, FUSED_MAX)
+        over(filters, async |filter| {
+            let neighbours = stores.graph.neighbours(filter, &seeds, entities, FUSED_MAX);
+            unchecked(neighbours.await)
         })
         .await
     })
     .await
 }
 
+fn unchecked(answer: Result<LegAnswer, StoreError>) -> Result<CheckedAnswer, StoreError> {
+    Ok(CheckedAnswer {
+        answer: answer?,
+        checked: None,
+    })
+}
+
 /// Asks once per filter and merges.
-async fn over<'a, F, Fut>(filters: &'a [Filter], ask: F) -> Result<LegAnswer, LegError>
+async fn over<'a, F, Fut>(
+    filters: &'a [Filter],
+    ask: F,
+) -> Result<(LegAnswer, Vec<Checked>), LegError>
 where
     F: Fn(&'a Filter) -> Fut,
-    Fut: Future<Output = Result<LegAnswer, StoreError>>,
+    Fut: Future<Output = Result<CheckedAnswer, StoreError>>,
 {
     let answers = futures::future::try_join_all(filters.iter().map(ask)).await?;
-    let position = answers
-        .iter()
-        .map(|answer| answer.position)
-        .min()
-        .unwrap_or_default();
-    let hits = merge(answers.into_iter().map(|answer| answer.hits).collect());
-    Ok(LegAnswer { hits, position })
+    let positions = answers.iter().map(|one| one.answer.position);
+    let position = positions.min().unwrap_or_default();
+    let mut lists = Vec::with_capacity(answers.len());
+    let mut all_checked = Vec::with_capacity(answers.len());
+    for CheckedAnswer { answer, checked } in answers {
+        all_checked.push(match checked {
+            Some(versions) => Checked {
+                ids: answer.hits.iter().map(|hit| hit.memory_id).collect(),
+                versions,
+            },
+            None => Checked::default(),
+        });
+        lists.push(answer.hits);
+    }
+    let hits = merge(lists);
+    Ok((LegAnswer { hits, position }, all_checked))
 }
 
 async fn under(
     leg: &'static str,
     deadline: Duration,
-    work: impl Future<Output = Result<LegAnswer, LegError>>,
+    work: impl Future<Output = Result<(LegAnswer, Vec<Checked>), LegError>>,
 ) -> Leg {
     let started = Instant::now();
     let result = timeout(deadline, work).await;
@@ -132,6 +166,7 @@ async fn under(
         metrics::counter!(DEGRADED_TOTAL, "part" => leg).increment(1);
         Leg {
             hits: Vec::new(),
+            checked: Vec::new(),
             report: LegReport {
                 ran: false,
                 ms,
@@ -141,8 +176,9 @@ async fn under(
         }
     };
     match result {
-        Ok(Ok(answer)) => Leg {
+        Ok(Ok((answer, checked))) => Leg {
             hits: answer.hits,
+            checked,
             report: LegReport {
                 ran: true,
                 ms,

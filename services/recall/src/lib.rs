@@ -42,6 +42,8 @@ mod wait;
 #[cfg(test)]
 mod fixture;
 #[cfg(test)]
+mod tests_beside;
+#[cfg(test)]
 mod tests_receipts;
 #[cfg(test)]
 mod tests_service;

@@ -393,7 +393,7 @@ impl Recall {
             tokio::join!(self.legs(&reach, &understood), self.listed(&reach, &kinds));
         let [text, vector, graph] = legs;
         let fused = fuse(&text.hits, &vector.hits, &graph.hits);
-        let confirmed = self.confirm(&reach, fused, listed?).await?;
+        let confirmed = self.confirm(&reach, fused, listed?, text.checked).await?;
         let is_any_known = !confirmed.is_empty();
         let model = Model {
             is_semantic: embed.is_semantic(),

@@ -26,7 +26,7 @@ const SHOWN: usize = 20;
 /// # Errors
 /// When the data folder cannot be read.
 pub async fn run(config: Config, command: AuditCommand) -> Result<Exit, Failure> {
-    let node = Node::open(config).await?;
+    let node = Node::open_tool(config).await?;
     match command {
         AuditCommand::State(args) => show_state(&node, &args).await,
         AuditCommand::Explain(args) => show_explanation(&node, &args).await,

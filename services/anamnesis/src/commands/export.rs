@@ -15,7 +15,7 @@ use crate::node::Node;
 /// # Errors
 /// When the data folder cannot be read, or nothing is known of the owner.
 pub async fn run(config: Config, args: ExportArgs) -> Result<Exit, Failure> {
-    let node = Node::open(config).await?;
+    let node = Node::open_tool(config).await?;
     let key = node.codec.keys().id_key().owner(&args.owner);
     let (state, offset, _) = replay_owner(&*node.log, &node.codec, key, Known::Latest).await?;
     if state.seq == 0 {

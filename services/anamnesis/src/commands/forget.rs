@@ -13,7 +13,7 @@ use crate::node::Node;
 /// # Errors
 /// When the data folder cannot be read, or it is not clear what should be forgotten.
 pub async fn run(config: Config, args: ForgetArgs) -> Result<Exit, Failure> {
-    let node = Node::open(config).await?;
+    let node = Node::open_tool(config).await?;
     node.settle().await?;
     let intake = node.intake();
     let caller = Caller::local(&node.config.tenant);

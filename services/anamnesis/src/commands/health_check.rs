@@ -14,7 +14,7 @@ use crate::node::Node;
 /// # Errors
 /// When the data folder cannot be read.
 pub async fn run(config: Config, args: HealthCheckArgs) -> Result<Exit, Failure> {
-    let node = Node::open(config).await?;
+    let node = Node::open_tool(config).await?;
     node.settle().await?;
     let now = node.clock.now();
     let records = &node.stores.records;

@@ -35,7 +35,7 @@ pub async fn run(mut config: Config, args: ImportArgs) -> Result<Exit, Failure> 
     if let Some(tenant) = &args.tenant {
         config.tenant.clone_from(tenant);
     }
-    let node = Node::open(config).await?;
+    let node = Node::open_tool(config).await?;
     let report = import(&node, &args).await?;
     println!(
         "accepted {} messages of {} owners, {} quarantined, {} rejected, in {:.1} s ({:.0}/s)",

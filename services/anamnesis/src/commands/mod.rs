@@ -10,3 +10,4 @@ pub mod import;
 pub mod parked;
 pub mod rebuild;
 pub mod serve;
+pub mod topics;

@@ -16,7 +16,7 @@ use crate::node::Node;
 /// # Errors
 /// When the data folder cannot be read.
 pub async fn list(config: Config, args: ParkedArgs) -> Result<Exit, Failure> {
-    let node = Node::open(config).await?;
+    let node = Node::open_tool(config).await?;
     let parked = find(&node, &args).await?;
     if parked.is_empty() {
         println!("nobody is parked");
@@ -36,7 +36,7 @@ pub async fn list(config: Config, args: ParkedArgs) -> Result<Exit, Failure> {
 /// # Errors
 /// When the data folder cannot be read or a stage fails.
 pub async fn retry(config: Config, args: ParkedArgs) -> Result<Exit, Failure> {
-    let node = Node::open(config).await?;
+    let node = Node::open_tool(config).await?;
     let before = find(&node, &args).await?.len();
     node.settle().await?;
     let after = find(&node, &args).await?.len();

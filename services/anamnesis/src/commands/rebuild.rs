@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use anamnesis_audit::diff::diff;
 use anamnesis_domain::input::Topic;
-use anamnesis_pipeline::clock::SystemClock;
 use anamnesis_pipeline::consumer::Stage;
 use anamnesis_pipeline::stores::{Projection, Store};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -25,7 +24,7 @@ pub async fn run(config: Config, args: RebuildArgs) -> Result<Exit, Failure> {
         RebuildStore::Graph => vec![Store::Graph],
         RebuildStore::All => Store::ALL.to_vec(),
     };
-    let node = Node::open_with_next(config, Arc::new(SystemClock), &stores).await?;
+    let node = Node::open_tool_with_next(config, &stores).await?;
     for store in stores {
         rebuild(&node, store).await?;
         println!("{store}: rebuilt from the log, equal to the fold, switched");
@@ -53,7 +52,18 @@ pub async fn rebuild(node: &Node, store: Store) -> Result<(), Failure> {
             diff_text(&found)
         )));
     }
-    node.generations.switch(store).map_err(Failure::unreachable)
+    match node.remote.get(&store) {
+        None => node.generations.switch(store).map_err(Failure::unreachable),
+        Some(held) => {
+            let Some(built) = &held.building else {
+                return Err(Failure::wrong_use(format!(
+                    "no generation of {store} was built"
+                )));
+            };
+            // Whoever fills the live one goes on with the new one, from where it stands.
+            Ok(held.generations.switch(built).await?)
+        }
+    }
 }
 
 /// Replays the log into a store, with a progress bar.

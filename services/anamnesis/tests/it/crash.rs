@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use anamnesis::node::Node;
 use anamnesis_audit::replay::read_partition;
-use anamnesis_domain::ids::EventTag;
+use anamnesis_domain::ids::{EventTag, Hash};
 use anamnesis_domain::input::{Position, Topic};
 use anamnesis_domain::skeleton::Verdict;
 use anamnesis_domain::time::Known;
@@ -19,15 +20,17 @@ use anamnesis_pipeline::fold::Folded;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::node::{Answer, Dice, Folder, Http, TENANT, exact_digest, from_environment, texts};
+use crate::node::{
+    Answer, Dice, Folder, Http, TENANT, content_digest, exact_digest, from_environment, texts,
+};
 
 const KILLS: u64 = 50;
 /// One owner per writer whose commands need an order, and one whom two writers write about.
-const WRITERS: u64 = 5;
+pub(crate) const WRITERS: u64 = 5;
 /// Writers with an owner of their own.
-const ALONE: u64 = 3;
+pub(crate) const ALONE: u64 = 3;
 
-fn owner_of(writer: u64) -> String {
+pub(crate) fn owner_of(writer: u64) -> String {
     let name = if writer >= ALONE {
         "shared".to_owned()
     } else {
@@ -38,7 +41,7 @@ fn owner_of(writer: u64) -> String {
 
 /// What a writer sends.
 #[derive(Clone, Debug)]
-enum Act {
+pub(crate) enum Act {
     Events(Vec<Value>),
     Remember {
         key: String,
@@ -57,16 +60,16 @@ enum Act {
 
 /// What a writer was promised, and what it sent in order.
 #[derive(Default)]
-struct Ledger {
-    acts: Vec<Act>,
-    accepted: Vec<(EventTag, Position)>,
+pub(crate) struct Ledger {
+    pub(crate) acts: Vec<Act>,
+    pub(crate) accepted: Vec<(EventTag, Position)>,
     /// Words of messages that were made unreadable.
-    erased_words: BTreeSet<String>,
+    pub(crate) erased_words: BTreeSet<String>,
     erased: Vec<Position>,
 }
 
 /// Where the server is at the moment.
-type Address = watch::Receiver<Option<Http>>;
+pub(crate) type Address = watch::Receiver<Option<Http>>;
 
 async fn current(address: &mut Address) -> Http {
     let found = address
@@ -329,14 +332,14 @@ impl Script {
 
 /// What writers and the one who kills know of each other.
 #[derive(Default)]
-struct Progress {
-    is_over: AtomicBool,
+pub(crate) struct Progress {
+    pub(crate) is_over: AtomicBool,
     accepted: AtomicU64,
 }
 
 impl Progress {
     /// Until so many more were accepted; not for ever, since a process may be slow to start.
-    async fn wait(&self, more: u64) {
+    pub(crate) async fn wait(&self, more: u64) {
         let wanted = self.accepted.load(Ordering::Relaxed) + more;
         let deadline = Instant::now() + Duration::from_secs(5);
         while self.accepted.load(Ordering::Relaxed) < wanted && Instant::now() < deadline {
@@ -345,7 +348,12 @@ impl Progress {
     }
 }
 
-async fn write(writer: u64, seed: u64, mut address: Address, progress: Arc<Progress>) -> Ledger {
+pub(crate) async fn write(
+    writer: u64,
+    seed: u64,
+    mut address: Address,
+    progress: Arc<Progress>,
+) -> Ledger {
     let mut script = Script::new(writer, seed);
     let mut ledger = Ledger::default();
     let owner = owner_of(writer);
@@ -414,7 +422,7 @@ async fn nothing_is_lost_or_doubled_when_the_server_is_killed() {
         "{balance}"
     );
     println!("{kills} kills, {accepted} accepted, {balance}");
-    check_promises(&folder, &ledgers).await;
+    check_promises(&folder.open().await, &ledgers).await;
 
     // The same acts, and nobody is killed.
     let server = calm.serve().await;
@@ -448,7 +456,7 @@ async fn nothing_is_lost_or_doubled_when_the_server_is_killed() {
     assert_eq!(before, folder.digests().await);
 }
 
-async fn repeat(writer: u64, acts: Vec<Act>, mut address: Address) {
+pub(crate) async fn repeat(writer: u64, acts: Vec<Act>, mut address: Address) {
     let owner = owner_of(writer);
     agree(&mut address, &owner, &format!("agree-{writer}")).await;
     for act in acts {
@@ -457,7 +465,7 @@ async fn repeat(writer: u64, acts: Vec<Act>, mut address: Address) {
 }
 
 /// What is remembered of each owner, in every status that a list shows, as sorted lines.
-async fn listed(http: &Http) -> BTreeMap<String, String> {
+pub(crate) async fn listed(http: &Http) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for writer in 0..WRITERS {
         let owner = owner_of(writer);
@@ -486,9 +494,18 @@ async fn listed(http: &Http) -> BTreeMap<String, String> {
     all
 }
 
+/// The content digest of every owner, whatever keys the log has.
+pub(crate) async fn content_of(node: &Node) -> BTreeMap<String, Hash> {
+    let mut all = BTreeMap::new();
+    for writer in 0..WRITERS {
+        let owner = owner_of(writer);
+        all.insert(owner.clone(), content_digest(node, &owner).await);
+    }
+    all
+}
+
 /// Every promise stands where it was made, and exactly one decision answers it.
-async fn check_promises(folder: &Folder, ledgers: &[Ledger]) {
-    let node = folder.open().await;
+pub(crate) async fn check_promises(node: &Node, ledgers: &[Ledger]) {
     let mut decided: BTreeMap<Position, Vec<String>> = BTreeMap::new();
     for partition in 0..node.log.partitions() {
         read_partition(

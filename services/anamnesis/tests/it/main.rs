@@ -1,8 +1,14 @@
 //! One binary for everything that needs the whole product: each further one would link it all again.
 
+// The future of a test that drives a whole node nests deeper than the default allows.
+#![recursion_limit = "256"]
+
 mod commands;
 mod crash;
 mod erasure;
+mod fleet;
+mod fleet_crash;
+mod fleet_story;
 mod http;
 mod node;
 mod privacy;

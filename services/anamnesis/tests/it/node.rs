@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anamnesis::config::Config;
+use anamnesis::config::{Config, Flags};
 use anamnesis::node::Node;
 use anamnesis_audit::replay::{Digests, digests};
 use anamnesis_domain::digest;
 use anamnesis_domain::ids::{Hash, OwnerKey};
 use anamnesis_domain::owner::Owner;
+use anamnesis_domain::state::OwnerState;
 use anamnesis_domain::time::Known;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -23,13 +24,15 @@ pub(crate) const TENANT: &str = "hospital-7";
 
 /// How long anything may take before the test fails: generous, since builders share two processors.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// A graceful stop is promised within ten seconds.
-const STOP_MAX: Duration = Duration::from_secs(10);
+/// A graceful stop is promised within five seconds.
+const STOP_MAX: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(25);
 
 /// A data folder and what lies beside it: the log lines of its processes, files to import.
 pub(crate) struct Folder {
-    scratch: TempDir,
+    scratch: PathBuf,
+    /// Deletes it in the end, unless somebody else does.
+    _own: Option<TempDir>,
     data: PathBuf,
     environment: Vec<(String, String)>,
     config: Option<PathBuf>,
@@ -37,11 +40,19 @@ pub(crate) struct Folder {
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        let scratch = tempfile::tempdir().expect("a temporary folder");
-        let data = scratch.path().join("data");
+        let own = tempfile::tempdir().expect("a temporary folder");
+        let mut folder = Self::in_dir(own.path());
+        folder._own = Some(own);
+        folder
+    }
+
+    /// Below a folder that somebody else keeps.
+    pub(crate) fn in_dir(scratch: &Path) -> Self {
+        std::fs::create_dir_all(scratch).expect("a folder can be made");
         Self {
-            scratch,
-            data,
+            scratch: scratch.to_owned(),
+            _own: None,
+            data: scratch.join("data"),
             environment: Vec::new(),
             config: None,
         }
@@ -83,7 +94,7 @@ impl Folder {
 
     /// A file beside the data folder.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.scratch.path().join(name);
+        let path = self.scratch.join(name);
         std::fs::write(&path, content).expect("a file can be written");
         path
     }
@@ -95,12 +106,16 @@ impl Folder {
     }
 
     fn log_file(&self) -> PathBuf {
-        self.scratch.path().join("stderr.log")
+        self.scratch.join("stderr.log")
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anamnesis"));
-        command.args(arguments).arg("--data").arg(&self.data);
+        command.args(arguments);
+        // Topics lie in no folder.
+        if arguments.first() != Some(&"topics") {
+            command.arg("--data").arg(&self.data);
+        }
         if let Some(config) = &self.config {
             command.arg("--config").arg(config);
         }
@@ -150,21 +165,26 @@ impl Folder {
 
     /// Starts a server and waits for its address only.
     pub(crate) fn start(&self) -> Server {
-        self.try_start().unwrap_or_else(|status| {
+        self.start_service("serve")
+    }
+
+    /// Starts one service and waits for its address only.
+    pub(crate) fn start_service(&self, service: &str) -> Server {
+        self.try_start(service).unwrap_or_else(|status| {
             panic!(
-                "serve ended with {status} before it listened:\n{}",
+                "{service} ended with {status} before it listened:\n{}",
                 self.log_lines()
             )
         })
     }
 
-    fn try_start(&self) -> Result<Server, ExitStatus> {
+    fn try_start(&self, service: &str) -> Result<Server, ExitStatus> {
         let log = OpenOptions::new()
             .create(true)
             .append(true)
             .open(self.log_file());
         let mut child = self
-            .command(&["serve", "--listen", "127.0.0.1:0"])
+            .command(&[service, "--listen", "127.0.0.1:0"])
             .stdout(Stdio::piped())
             .stderr(log.expect("the log file can be opened"))
             .spawn()
@@ -200,6 +220,18 @@ impl Folder {
             .unwrap_or_else(|error| panic!("the folder opens: {error}"))
     }
 
+    /// Opens the configuration in this process as a command beside running services does.
+    pub(crate) async fn open_tool(&self) -> Node {
+        let flags = Flags {
+            data_dir: Some(self.data.clone()),
+            listen: None,
+        };
+        let config = Config::load(self.config.as_deref(), &flags).expect("a configuration");
+        Node::open_tool(config)
+            .await
+            .unwrap_or_else(|error| panic!("the stores open: {error}"))
+    }
+
     /// Both digests over all owners, by replay.
     pub(crate) async fn digests(&self) -> Digests {
         let node = self.open().await;
@@ -222,6 +254,15 @@ impl Folder {
 
 /// The digest of one owner, by replay.
 pub(crate) async fn exact_digest(node: &Node, owner: &str) -> Hash {
+    digest::exact(&replayed(node, owner).await)
+}
+
+/// As [`exact_digest`], without ids, offsets and append times: equal over logs with other keys.
+pub(crate) async fn content_digest(node: &Node, owner: &str) -> Hash {
+    digest::content(&replayed(node, owner).await)
+}
+
+async fn replayed(node: &Node, owner: &str) -> OwnerState {
     let (state, ..) = anamnesis_audit::replay::replay_owner(
         &*node.log,
         &node.codec,
@@ -230,7 +271,7 @@ pub(crate) async fn exact_digest(node: &Node, owner: &str) -> Hash {
     )
     .await
     .expect("the log replays");
-    digest::exact(&state)
+    state
 }
 
 pub(crate) fn owner_key(node: &Node, owner: &str) -> OwnerKey {
@@ -261,14 +302,14 @@ impl Process {
         let _ = self.0.wait();
     }
 
-    fn terminate(&self) {
+    fn signal(&self, name: &str) {
         let killed = Command::new("kill")
-            .arg("-TERM")
+            .arg(format!("-{name}"))
             .arg(self.0.id().to_string())
             .status();
         assert!(
             killed.is_ok_and(|status| status.success()),
-            "SIGTERM was sent"
+            "{name} was sent"
         );
     }
 
@@ -348,7 +389,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    async fn wait_ready(&mut self) {
+    pub(crate) async fn wait_ready(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let ready = self.http.try_get("/readyz").await;
@@ -366,9 +407,14 @@ impl Server {
         self.process.kill();
     }
 
+    /// SIGSTOP, SIGCONT.
+    pub(crate) fn signal(&self, name: &str) {
+        self.process.signal(name);
+    }
+
     /// SIGTERM; the process must end by itself, in time and without complaint.
     pub(crate) fn stop(mut self) {
-        self.process.terminate();
+        self.process.signal("TERM");
         let status = self.process.wait(STOP_MAX);
         let log = || std::fs::read_to_string(&self.log).unwrap_or_default();
         assert_eq!(status.code(), Some(0), "a graceful stop:\n{}", log());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anamnesis::config::{Config, ConsentDefault};
 use anamnesis::node::Node;
 use anamnesis::readiness::{Readiness, until_caught_up};
+use anamnesis::role::Role;
 use anamnesis_audit::balance::balance;
 use anamnesis_domain::time::Timestamp;
 use anamnesis_pipeline::caller::Caller;
@@ -74,7 +75,9 @@ async fn what_a_stage_does_not_answer_in_time_makes_the_node_unready() {
     let node = node_at(&folder, &clock).await;
     let stands = Stands::default();
     let mut consumers = consumers(&node, &stands);
-    let readiness = Readiness::new(&node, stands.clone()).await.expect("a log");
+    let readiness = Readiness::new(&node, Role::All, stands.clone())
+        .await
+        .expect("a log");
     // The identity records have not been read.
     assert!(fault(&readiness).await.starts_with("stores are behind"));
     node.settle().await.expect("a calm log");
@@ -129,7 +132,7 @@ async fn nothing_is_recalled_before_the_stores_have_caught_up() {
 
     let clock = Arc::new(ManualClock::new(START));
     let node = node_at(&folder, &clock).await;
-    let readiness = Readiness::new(&node, Stands::default())
+    let readiness = Readiness::new(&node, Role::All, Stands::default())
         .await
         .expect("a log");
     let router = axum::Router::new()

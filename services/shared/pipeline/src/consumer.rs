@@ -116,7 +116,11 @@ pub struct Consumer {
     running: Option<Box<dyn Running>>,
     batch_records_max: usize,
     stands: Stands,
+    lease: Option<IsCurrent>,
 }
+
+/// Whether the partition is still this process's.
+pub type IsCurrent = Arc<dyn Fn() -> bool + Send + Sync>;
 
 impl Consumer {
     pub fn new(log: Log, stage: Arc<dyn Stage>, partition: u32, clock: Arc<dyn Clock>) -> Self {
@@ -128,7 +132,20 @@ impl Consumer {
             running: None,
             batch_records_max: BATCH_RECORDS_MAX,
             stands: Stands::default(),
+            lease: None,
         }
+    }
+
+    /// Asks before each turn whether the partition is still this process's, and ends when it is not.
+    /// The log fences a writer that was replaced; this spares it the attempt.
+    #[must_use]
+    pub fn with_lease(mut self, is_current: IsCurrent) -> Self {
+        self.lease = Some(is_current);
+        self
+    }
+
+    fn is_current(&self) -> bool {
+        self.lease.as_ref().is_none_or(|is_current| is_current())
     }
 
     /// Tells these stands where it is after each turn.
@@ -218,8 +235,16 @@ impl Consumer {
     /// # Errors
     /// The first error that beginning again cannot help.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), StageError> {
+        let ended = self.turn_until(shutdown).await;
+        if ended.is_ok() {
+            self.stands.forget(self.stage.name(), self.partition);
+        }
+        ended
+    }
+
+    async fn turn_until(&mut self, shutdown: CancellationToken) -> Result<(), StageError> {
         let mut failures = 0u32;
-        while !shutdown.is_cancelled() {
+        while !shutdown.is_cancelled() && self.is_current() {
             let pause = match self.turn().await {
                 Ok(Progress::Began | Progress::Advanced(_)) => {
                     failures = 0;
@@ -251,7 +276,10 @@ impl Consumer {
                 },
             }
         }
-        if let Some(running) = &mut self.running {
+        if let Some(running) = self.running.as_mut().filter(|_| {
+            // Whoever was replaced writes nothing more.
+            self.lease.as_ref().is_none_or(|is_current| is_current())
+        }) {
             running.idle(self.clock.now()).await?;
         }
         Ok(())

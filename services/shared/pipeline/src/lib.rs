@@ -7,6 +7,7 @@
 //!   start, and how far it is
 //! - [`fold`], [`history`], [`owner_states`]: reading `memories`, and what the stores should hold of an owner
 //! - [`caller`], [`http`], [`problem`]: who calls, how, and what a caller is told
+//! - [`guarded`]: a store that is left alone while it fails
 //! - [`digests`]: what a store should hold of a version
 //! - [`feed`], [`similarity`], [`paging`]: what every store does in the same way
 //! - [`doubles`]: in-memory implementations, stricter than the real thing
@@ -22,6 +23,7 @@ pub mod doubles;
 pub mod embedder;
 pub mod feed;
 pub mod fold;
+pub mod guarded;
 pub mod hash_embedder;
 pub mod history;
 pub mod http;

@@ -25,6 +25,12 @@ impl Stands {
         self.change(stage, partition, |_| ());
     }
 
+    /// Of a partition that is another process's from now on.
+    pub fn forget(&self, stage: &'static str, partition: u32) {
+        let mut stands = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stands.remove(&(stage, partition));
+    }
+
     pub fn advanced(&self, stage: &'static str, partition: u32, positions: Vec<(Topic, u64)>) {
         self.change(stage, partition, |stand| {
             stand.positions = positions;
@@ -37,12 +43,6 @@ impl Stands {
         self.change(stage, partition, |stand| {
             stand.failing_since.get_or_insert(now);
         });
-    }
-
-    /// The partition is another process's now: what is told of it here would only grow old.
-    pub fn left(&self, stage: &'static str, partition: u32) {
-        let mut stands = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        stands.remove(&(stage, partition));
     }
 
     pub fn all(&self) -> Vec<(&'static str, u32, Stand)> {

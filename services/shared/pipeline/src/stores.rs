@@ -188,7 +188,7 @@ pub struct RowDigest {
     pub hash: Hash,
 }
 
-#[derive(Debug, thiserror::Error, Clone)]
+#[derive(Debug, thiserror::Error, Clone, Serialize, Deserialize)]
 pub enum StoreError {
     #[error("{store} is unavailable: {reason}")]
     Unavailable { store: Store, reason: String },
@@ -356,6 +356,15 @@ pub struct LegAnswer {
     pub position: u64,
 }
 
+/// Hits of the text leg, with the authority's word on them where it comes along.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct CheckedAnswer {
+    pub answer: LegAnswer,
+    /// What [`Records::check`] gives for exactly these hits under the same filter; `None` where it has
+    /// to be asked.
+    pub checked: Option<Vec<MemoryVersion>>,
+}
+
 /// BM25 over one owner's own versions. Scores are those of [`anamnesis_domain::bm25`] with statistics
 /// over the versions that are live at the cut; terms come from [`anamnesis_domain::tokens`].
 #[async_trait]
@@ -366,6 +375,20 @@ pub trait TextIndex: Projection {
         terms: &[String],
         top: usize,
     ) -> Result<LegAnswer, StoreError>;
+
+    /// [`TextIndex::search`], and the authority's word on the hits when that costs no further question:
+    /// where the index stands beside the records and both are far away.
+    async fn search_checked(
+        &self,
+        filter: &Filter,
+        terms: &[String],
+        top: usize,
+    ) -> Result<CheckedAnswer, StoreError> {
+        Ok(CheckedAnswer {
+            answer: self.search(filter, terms, top).await?,
+            checked: None,
+        })
+    }
 }
 
 /// Exact cosine over one owner's own vectors.

@@ -26,12 +26,12 @@ use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::client::{Context, is_forbidden};
-use super::config::{KafkaConfig, millis, period};
+use super::config::{KafkaConfig, millis};
 use super::writer::drop_apart;
 
 /// The group is polled this often at least; a revocation is noticed as late.
@@ -40,18 +40,18 @@ const POLL_EVERY: Duration = Duration::from_millis(100);
 const HEARTBEAT_MAX: Duration = Duration::from_millis(300);
 
 /// How a process takes part in a service's group.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupConfig {
     /// A name that this process keeps over restarts: one that is back within the session gets its
     /// partitions without a rebalance.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
     /// A member that is silent for so long loses its partitions.
-    #[serde(default = "default_session", deserialize_with = "period")]
+    #[serde(default = "default_session", with = "crate::period")]
     pub session_timeout: Duration,
     /// How long a holder may take to stop when its partition goes to another member.
-    #[serde(default = "default_drain", deserialize_with = "period")]
+    #[serde(default = "default_drain", with = "crate::period")]
     pub drain_timeout: Duration,
 }
 

@@ -8,7 +8,9 @@ use anamnesis_domain::input::Topic;
 use anamnesis_pipeline::log::LogError;
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Serialize};
+
+use super::assignment::GroupConfig;
 
 /// Settings of librdkafka that an operator may give, by the beginning of their name. All others decide
 /// whether the log keeps its promises, and are set here.
@@ -31,7 +33,7 @@ const ALLOWED: [&str; 12] = [
 const SECRET: [&str; 6] = ["password", "secret", "pem", "token", "oauthbearer", "key"];
 
 /// The Kafka section of the configuration.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KafkaConfig {
     /// Where to begin, as `host:port,host:port`.
@@ -40,20 +42,23 @@ pub struct KafkaConfig {
     #[serde(default = "default_prefix")]
     pub topic_prefix: String,
     /// Partitions of a log that is created; a log that is there keeps its own.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partitions: Option<u32>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replication_factor: Option<u16>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_insync_replicas: Option<u16>,
     /// How long a start looks for a broker and for the topics' leaders.
-    #[serde(default = "default_connect", deserialize_with = "period")]
+    #[serde(default = "default_connect", with = "crate::period")]
     pub connect_timeout: Duration,
     /// After this the outcome of an append is unknown.
-    #[serde(default = "default_append", deserialize_with = "period")]
+    #[serde(default = "default_append", with = "crate::period")]
     pub append_timeout: Duration,
-    #[serde(default = "default_read", deserialize_with = "period")]
+    #[serde(default = "default_read", with = "crate::period")]
     pub read_timeout: Duration,
+    /// How this process takes part in its service's group.
+    #[serde(default)]
+    pub group: GroupConfig,
     /// Security and network settings of librdkafka, by its own names.
     #[serde(default)]
     pub client: BTreeMap<String, String>,
@@ -75,16 +80,6 @@ fn default_read() -> Duration {
     Duration::from_secs(10)
 }
 
-pub(super) fn period<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    match humantime::parse_duration(&text) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        Ok(_) | Err(_) => Err(serde::de::Error::custom(format!(
-            "`{text}` is not a period with its unit, as 250ms or 15s"
-        ))),
-    }
-}
-
 impl KafkaConfig {
     /// These brokers, and the default for everything else.
     pub fn new(brokers: impl Into<String>) -> Self {
@@ -97,8 +92,21 @@ impl KafkaConfig {
             connect_timeout: default_connect(),
             append_timeout: default_append(),
             read_timeout: default_read(),
+            group: GroupConfig::default(),
             client: BTreeMap::new(),
         }
+    }
+
+    /// The same with every secret masked, to be shown.
+    #[must_use]
+    pub fn masked(&self) -> Self {
+        let mut masked = self.clone();
+        for (name, value) in &mut masked.client {
+            if is_secret(name) {
+                "***".clone_into(value);
+            }
+        }
+        masked
     }
 
     pub fn topic_name(&self, topic: Topic) -> String {
@@ -140,11 +148,14 @@ impl KafkaConfig {
             error.to_string()
         };
         LogError::Unusable {
-            what: format!("the Kafka client cannot be made: {}", self.masked(what)),
+            what: format!(
+                "the Kafka client cannot be made: {}",
+                self.without_secrets(what)
+            ),
         }
     }
 
-    fn masked(&self, mut text: String) -> String {
+    fn without_secrets(&self, mut text: String) -> String {
         for (name, value) in &self.client {
             if is_secret(name) && !value.is_empty() {
                 text = text.replace(value, "…");
@@ -164,19 +175,6 @@ fn is_secret(name: &str) -> bool {
 
 impl fmt::Debug for KafkaConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |(name, value)| {
-            let name: &String = name;
-            let value: &String = value;
-            (
-                name.clone(),
-                if is_secret(name) {
-                    "…".to_owned()
-                } else {
-                    value.clone()
-                },
-            )
-        };
-        let client: BTreeMap<String, String> = self.client.iter().map(shown).collect();
         f.debug_struct("KafkaConfig")
             .field("brokers", &self.brokers)
             .field("topic_prefix", &self.topic_prefix)
@@ -186,7 +184,8 @@ impl fmt::Debug for KafkaConfig {
             .field("connect_timeout", &self.connect_timeout)
             .field("append_timeout", &self.append_timeout)
             .field("read_timeout", &self.read_timeout)
-            .field("client", &client)
+            .field("group", &self.group)
+            .field("client", &self.masked().client)
             .finish()
     }
 }
@@ -230,7 +229,10 @@ mod tests {
         let config = with("sasl.password", "hunter2");
         assert!(!format!("{config:?}").contains("hunter2"));
         assert!(format!("{config:?}").contains("sasl.password"));
-        assert_eq!(config.masked("is hunter2 wrong".to_owned()), "is … wrong");
+        assert_eq!(
+            config.without_secrets("is hunter2 wrong".to_owned()),
+            "is … wrong"
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 mod client;
 mod erase;
+mod generations;
 mod node;
 mod read;
 mod schema;
@@ -33,6 +34,7 @@ use client::Client;
 use read::Whom;
 use words::Secret;
 
+pub use generations::Neo4jGenerations;
 pub use settings::Neo4jConfig;
 
 /// Secrets that are remembered, so that a question takes one round trip.

@@ -1,5 +1,6 @@
 //! What stands in the database, and is what makes each thing exist once in force?
 //!
+//! - `(:AnamnesisLive)`: which generation answers, by prefix
 //! - `(:AnamnesisGeneration)`: which log a generation follows, and in which format
 //! - `(:AnamnesisPartition)`: how far a partition is applied; locked while a batch is applied
 //! - `(:AnamnesisOwner)`: the owner's secret (see [`super::words`]) and the offset of the last rewrite
@@ -28,7 +29,8 @@ use super::words::{hex, unhex};
 const FORMAT: i64 = 1;
 
 /// Name, label, and the properties that identify a node together.
-const CONSTRAINTS: [(&str, &str, &[&str]); 5] = [
+const CONSTRAINTS: [(&str, &str, &[&str]); 6] = [
+    ("anamnesis_live", "AnamnesisLive", &["prefix"]),
     (
         "anamnesis_generation",
         "AnamnesisGeneration",

@@ -27,6 +27,12 @@ pub struct PostgresKeyringConfig {
     /// Who may have signed the server's certificate, as PEM. The system's authorities by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_ca_file: Option<PathBuf>,
+    /// File that holds the master key. Every process that uses the keyring has the same one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master_key_file: Option<PathBuf>,
+    /// Environment variable that holds the master key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master_key_env: Option<String>,
     /// Made when it is not there. Two keyrings in one database have two schemas.
     #[serde(default = "schema_default")]
     pub schema: String,
@@ -34,14 +40,14 @@ pub struct PostgresKeyringConfig {
     #[serde(default = "connections_default")]
     pub connections_max: usize,
     /// Of one call.
-    #[serde(default = "deadline_default", with = "human")]
+    #[serde(default = "deadline_default", with = "crate::period")]
     pub deadline: Duration,
     /// Of one destruction, which writes a part of the keys anew.
-    #[serde(default = "destroy_deadline_default", with = "human")]
+    #[serde(default = "destroy_deadline_default", with = "crate::period")]
     pub destroy_deadline: Duration,
     /// A key that was read longer ago is read again before it is used: how long a key that another
     /// process destroyed can be used if the news of it never arrives.
-    #[serde(default = "lease_default", with = "human")]
+    #[serde(default = "lease_default", with = "crate::period")]
     pub lease: Duration,
     /// Keys that are kept open in memory, about 200 bytes each.
     #[serde(default = "cached_keys_default")]
@@ -80,6 +86,8 @@ impl PostgresKeyringConfig {
             url,
             password_env: None,
             tls_ca_file: None,
+            master_key_file: None,
+            master_key_env: None,
             schema: schema_default(),
             connections_max: connections_default(),
             deadline: deadline_default(),
@@ -190,27 +198,6 @@ impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-/// Durations as people write them: `5s`, `500ms`.
-mod human {
-    use std::time::Duration;
-
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(
-        duration: &Duration,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&humantime::format_duration(*duration))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Duration, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        humantime::parse_duration(&text).map_err(serde::de::Error::custom)
     }
 }
 

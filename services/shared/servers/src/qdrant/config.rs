@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anamnesis_pipeline::stores::StoreError;
 use qdrant_client::Qdrant;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Serialize};
 
 /// The section of the configuration. It holds no secret: the API key is named, not written.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QdrantConfig {
     /// The gRPC address, `http://host:6334`; `https://` speaks TLS and trusts the system's roots.
@@ -16,18 +16,18 @@ pub struct QdrantConfig {
     #[serde(default = "default_prefix")]
     pub prefix: String,
     /// Environment variable that holds the API key.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
-    #[serde(default = "default_connect_timeout", deserialize_with = "period")]
+    #[serde(default = "default_connect_timeout", with = "crate::period")]
     pub connect_timeout: Duration,
     /// For one question. Recall has a shorter deadline of its own; this one frees the connection.
-    #[serde(default = "default_read_deadline", deserialize_with = "period")]
+    #[serde(default = "default_read_deadline", with = "crate::period")]
     pub read_deadline: Duration,
     /// For one write that is waited for.
-    #[serde(default = "default_write_deadline", deserialize_with = "period")]
+    #[serde(default = "default_write_deadline", with = "crate::period")]
     pub write_deadline: Duration,
     /// For the optimiser to drop what is deleted.
-    #[serde(default = "default_compact_deadline", deserialize_with = "period")]
+    #[serde(default = "default_compact_deadline", with = "crate::period")]
     pub compact_deadline: Duration,
     /// Owners with more versions than this are searched approximately.
     #[serde(default = "default_exact_versions_max")]
@@ -71,17 +71,6 @@ fn default_connections() -> usize {
 
 fn default_replicas() -> u32 {
     1
-}
-
-/// A period with its unit: `250ms`, `30s`, `10m`.
-fn period<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    match humantime::parse_duration(&text) {
-        Ok(period) if !period.is_zero() => Ok(period),
-        Ok(_) | Err(_) => Err(serde::de::Error::custom(
-            "must be a period longer than 0 with its unit, as 250ms or 30s",
-        )),
-    }
 }
 
 /// Between the alias and the name of a generation. Neither may hold it, so that one prefix never

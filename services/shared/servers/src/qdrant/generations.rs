@@ -1,18 +1,19 @@
-//! Which generation answers? A generation is built beside the live one, compared, and then the alias is
-//! set in one step; the old one is kept for a way back, until an erasure or a person ends that.
+//! Which generation of the vectors answers? The one that the alias stands for.
 
 use anamnesis_pipeline::stores::StoreError;
+use async_trait::async_trait;
 
 use super::config::QdrantConfig;
 use super::server::Server;
+use crate::generations::Generations;
 
 /// The generations under one prefix.
-pub struct Generations {
+pub struct QdrantGenerations {
     server: Server,
     config: QdrantConfig,
 }
 
-impl Generations {
+impl QdrantGenerations {
     /// # Errors
     /// [`StoreError::Unusable`] for a configuration that cannot be used.
     pub fn connect(config: &QdrantConfig) -> Result<Self, StoreError> {
@@ -21,12 +22,11 @@ impl Generations {
             config: config.clone(),
         })
     }
+}
 
-    /// All that exist, ascending.
-    ///
-    /// # Errors
-    /// [`StoreError::Unavailable`] and what else a call can end with; so for all below.
-    pub async fn list(&self) -> Result<Vec<String>, StoreError> {
+#[async_trait]
+impl Generations for QdrantGenerations {
+    async fn list(&self) -> Result<Vec<String>, StoreError> {
         let collections = self.server.collections().await?;
         let names = collections
             .iter()
@@ -36,11 +36,7 @@ impl Generations {
         Ok(names)
     }
 
-    /// The one that recall asks.
-    ///
-    /// # Errors
-    /// As [`Generations::list`].
-    pub async fn live(&self) -> Result<Option<String>, StoreError> {
+    async fn live(&self) -> Result<Option<String>, StoreError> {
         let collection = self.server.alias(&self.config.prefix).await?;
         let collection = collection.as_deref();
         Ok(collection
@@ -48,11 +44,7 @@ impl Generations {
             .map(str::to_owned))
     }
 
-    /// Makes this generation the live one, at once for every reader.
-    ///
-    /// # Errors
-    /// [`StoreError::Unusable`] for one that does not exist.
-    pub async fn switch(&self, generation: &str) -> Result<(), StoreError> {
+    async fn switch(&self, generation: &str) -> Result<(), StoreError> {
         let collection = self.config.collection(generation)?;
         if !self.server.exists(&collection).await? {
             let what = format!("there is no generation {generation} of the vectors in qdrant");
@@ -64,11 +56,7 @@ impl Generations {
             .await?)
     }
 
-    /// Deletes a generation and its files.
-    ///
-    /// # Errors
-    /// [`StoreError::Unusable`] for the live one.
-    pub async fn delete(&self, generation: &str) -> Result<(), StoreError> {
+    async fn delete(&self, generation: &str) -> Result<(), StoreError> {
         let collection = self.config.collection(generation)?;
         if self.live().await?.as_deref() == Some(generation) {
             let what = format!("the generation {generation} of the vectors is live: switch first");

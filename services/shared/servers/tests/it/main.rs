@@ -4,3 +4,4 @@ mod postgres;
 
 mod kafka;
 mod qdrant;
+mod shard;

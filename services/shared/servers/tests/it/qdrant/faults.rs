@@ -284,8 +284,10 @@ async fn a_server_that_went_away_is_waited_for() {
     let expected = script.expected(Store::Vectors, scope(1).key());
     assert_eq!(store.rows(scope(1)).await.unwrap(), expected);
     let generations =
-        anamnesis_servers::qdrant::generations::Generations::connect(&config).unwrap();
-    generations.switch(GENERATION).await.unwrap();
+        anamnesis_servers::qdrant::generations::QdrantGenerations::connect(&config).unwrap();
+    anamnesis_servers::generations::Generations::switch(&generations, GENERATION)
+        .await
+        .unwrap();
     assert_eq!(
         lazy.search(&everything(1, 100), &query, 5)
             .await

@@ -4,7 +4,8 @@ use anamnesis_pipeline::conformance::stores::model;
 use anamnesis_pipeline::conformance::stores::script::{Script, everything, id, memory, vector_of};
 use anamnesis_pipeline::embedder::ModelIdentity;
 use anamnesis_pipeline::stores::{StoreError, VectorIndex};
-use anamnesis_servers::qdrant::generations::Generations;
+use anamnesis_servers::generations::Generations as _;
+use anamnesis_servers::qdrant::generations::QdrantGenerations;
 use anamnesis_servers::qdrant::{Place, QdrantVectors};
 
 use super::{FEED, Fresh};
@@ -12,7 +13,7 @@ use super::{FEED, Fresh};
 #[tokio::test]
 async fn a_switch_changes_what_readers_see_at_once() {
     let fresh = Fresh::new();
-    let generations = Generations::connect(&fresh.config).unwrap();
+    let generations = QdrantGenerations::connect(&fresh.config).unwrap();
     let live = QdrantVectors::connect(&fresh.config, Place::Live, FEED, model()).unwrap();
     let query = vector_of("tea").unwrap();
     let ask = || async {
@@ -73,7 +74,7 @@ async fn a_switch_changes_what_readers_see_at_once() {
 #[tokio::test]
 async fn a_reader_refuses_a_generation_of_another_model() {
     let fresh = Fresh::new();
-    let generations = Generations::connect(&fresh.config).unwrap();
+    let generations = QdrantGenerations::connect(&fresh.config).unwrap();
     let old = fresh.open_as("old", FEED, model()).await.unwrap();
     let mut script = Script::default();
     script.decide(1, vec![memory(1, "tea")]);
@@ -119,7 +120,7 @@ async fn a_reader_refuses_a_generation_of_another_model() {
 #[tokio::test]
 async fn no_answer_is_of_two_generations() {
     let fresh = Fresh::new();
-    let generations = Generations::connect(&fresh.config).unwrap();
+    let generations = QdrantGenerations::connect(&fresh.config).unwrap();
     let mut script = Script::default();
     for number in 1..=3 {
         script.decide(1, vec![memory(number, "tea")]);
