@@ -81,6 +81,7 @@ fn the_types_are_the_newest_schemas() {
             Record::EmbeddingHeader => check_derived::<wire::EmbeddingHeader>(),
             Record::AccessHeader => check_derived::<wire::AccessHeader>(),
             Record::ErasureReceiptHeader => check_derived::<wire::ErasureReceiptHeader>(),
+            Record::InboxReadHeader => check_derived::<wire::InboxReadHeader>(),
             Record::TurnBody => check_derived::<TurnBody>(),
             Record::CandidatesBody => check_derived::<CandidatesBody>(),
             Record::CommandBody => check_derived::<CommandBody>(),
@@ -105,7 +106,8 @@ fn decodes(record: Record, object: &[u8]) -> Result<(), WireError> {
         | Record::UnparkedHeader
         | Record::EmbeddingHeader
         | Record::AccessHeader
-        | Record::ErasureReceiptHeader => Header::decode(object).map(drop),
+        | Record::ErasureReceiptHeader
+        | Record::InboxReadHeader => Header::decode(object).map(drop),
         Record::TurnBody
         | Record::CandidatesBody
         | Record::CommandBody

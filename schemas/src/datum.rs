@@ -110,11 +110,7 @@ pub(crate) fn decode_as<T: DeserializeOwned>(
     let malformed = WireError::Malformed {
         record: version.record.name(),
     };
-    let mut source = Source {
-        rest: datum,
-        reads: 0,
-        ran_out: false,
-    };
+    let mut source = Source::new(datum);
     // The decoder has panicked on hostile bytes in earlier releases. A record that does that must park
     // its owner, not stop the process for everybody.
     let decoded = catch_unwind(AssertUnwindSafe(|| match &version.resolving {
@@ -127,17 +123,32 @@ pub(crate) fn decode_as<T: DeserializeOwned>(
     // The library reads a string, boolean or union cut off at the end as null: only a datum that was
     // read to its last byte, and not beyond, is what its writer meant.
     match decoded {
-        Ok(Ok(value)) if source.rest.is_empty() && !source.ran_out => Ok(value),
+        Ok(Ok(value)) if source.is_read_exactly() => Ok(value),
         // An error of the library may repeat content, so it is not passed on.
         Ok(_) | Err(_) => Err(malformed),
     }
 }
 
 /// Reads from a slice; notes when more was asked than there is, and stops after [`READS_MAX`] reads.
-struct Source<'a> {
+pub(crate) struct Source<'a> {
     rest: &'a [u8],
     reads: usize,
     ran_out: bool,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(datum: &'a [u8]) -> Self {
+        Self {
+            rest: datum,
+            reads: 0,
+            ran_out: false,
+        }
+    }
+
+    /// Whether everything was read, and nothing beyond.
+    pub(crate) fn is_read_exactly(&self) -> bool {
+        self.rest.is_empty() && !self.ran_out
+    }
 }
 
 impl Read for Source<'_> {

@@ -5,7 +5,7 @@ use anamnesis_domain::ids::{
     EventTag, Hash, KeyId, LogId, MemoryId, OwnerKey, RecallId, SourceTag,
 };
 use anamnesis_domain::input::{Cause, Position, Topic};
-use anamnesis_domain::receipt::{ErasureReceipt, Parked, Unparked};
+use anamnesis_domain::receipt::{ErasureReceipt, InboxRead, InboxRejected, Parked, Unparked};
 use anamnesis_domain::time::Timestamp;
 use anamnesis_domain::transition::Outcome;
 use apache_avro::AvroSchema;
@@ -28,6 +28,7 @@ pub enum Header {
     Embedding(EmbeddingHeader),
     Access(AccessHeader),
     ErasureReceipt(ErasureReceipt),
+    InboxRead(InboxRead),
 }
 
 /// The first record of a partition.
@@ -187,6 +188,20 @@ impl Header {
                 count: to_long("count", receipt.count)?,
                 at: receipt.at.millis(),
             }),
+            Self::InboxRead(read) => datum::encode_object(&wire::InboxReadHeader {
+                partition: read.partition.into(),
+                from: to_long("from", read.from)?,
+                next: to_long("next", read.next)?,
+                read: to_long("read", read.read)?,
+                accepted: to_long("accepted", read.accepted)?,
+                rejected_count: to_long("rejected_count", read.rejected_count)?,
+                rejected: read
+                    .rejected
+                    .iter()
+                    .map(wire::InboxRejected::of)
+                    .collect::<Result<_, _>>()?,
+                at: read.at.millis(),
+            }),
         }
     }
 
@@ -302,6 +317,23 @@ impl Header {
                     place: wire.place,
                     stage: wire.stage,
                     count: unsigned("count", wire.count)?,
+                    at: Timestamp::from_millis(wire.at),
+                }))
+            }
+            Record::InboxReadHeader => {
+                let wire: wire::InboxReadHeader = datum::decode_datum(fingerprint, rest)?;
+                Ok(Self::InboxRead(InboxRead {
+                    partition: narrow("partition", wire.partition)?,
+                    from: unsigned("from", wire.from)?,
+                    next: unsigned("next", wire.next)?,
+                    read: unsigned("read", wire.read)?,
+                    accepted: unsigned("accepted", wire.accepted)?,
+                    rejected_count: unsigned("rejected_count", wire.rejected_count)?,
+                    rejected: wire
+                        .rejected
+                        .into_iter()
+                        .map(wire::InboxRejected::read)
+                        .collect::<Result<_, _>>()?,
                     at: Timestamp::from_millis(wire.at),
                 }))
             }
@@ -458,6 +490,42 @@ pub(crate) mod wire {
         pub(super) at: i64,
     }
 
+    #[derive(AvroSchema, Serialize, Deserialize)]
+    #[avro(namespace = "anamnesis")]
+    pub(crate) struct InboxRejected {
+        offset: i64,
+        code: String,
+    }
+
+    impl InboxRejected {
+        pub(super) fn of(rejected: &super::InboxRejected) -> Result<Self, WireError> {
+            Ok(Self {
+                offset: to_long("rejected.offset", rejected.offset)?,
+                code: rejected.code.clone(),
+            })
+        }
+
+        pub(super) fn read(self) -> Result<super::InboxRejected, WireError> {
+            Ok(super::InboxRejected {
+                offset: unsigned("rejected.offset", self.offset)?,
+                code: self.code,
+            })
+        }
+    }
+
+    #[derive(AvroSchema, Serialize, Deserialize)]
+    #[avro(namespace = "anamnesis")]
+    pub(crate) struct InboxReadHeader {
+        pub(super) partition: i64,
+        pub(super) from: i64,
+        pub(super) next: i64,
+        pub(super) read: i64,
+        pub(super) accepted: i64,
+        pub(super) rejected_count: i64,
+        pub(super) rejected: Vec<InboxRejected>,
+        pub(super) at: i64,
+    }
+
     macro_rules! wire {
         ($($name:ident),+) => {
             $(impl Wire for $name {
@@ -475,6 +543,7 @@ pub(crate) mod wire {
         UnparkedHeader,
         EmbeddingHeader,
         AccessHeader,
-        ErasureReceiptHeader
+        ErasureReceiptHeader,
+        InboxReadHeader
     );
 }

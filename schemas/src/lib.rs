@@ -7,6 +7,7 @@
 //! - `datum`: how one record becomes bytes and comes back, bounded and without panic
 //! - `envelope`, `header`: what is said in clear, and what bodies are bound to
 //! - `body`, with `turn`, `command`, `transition`, `claim`, `shared`: from domain values to bodies
+//! - `foreign`: what platforms wrote by schemas of their own
 //! - `scalar`: the named fixed types, and the checks that Avro cannot express
 
 mod body;
@@ -15,6 +16,7 @@ mod command;
 mod datum;
 mod envelope;
 mod error;
+mod foreign;
 mod header;
 mod registry;
 mod scalar;
@@ -35,6 +37,7 @@ pub use body::Body;
 pub use datum::{READS_MAX, RECORD_BYTES_MAX};
 pub use envelope::{Envelope, Part, PartHeader, associated_data};
 pub use error::WireError;
+pub use foreign::{ForeignError, ForeignSchema, SCHEMA_BYTES_MAX};
 pub use header::{
     AccessHeader, DecidedHeader, EmbeddingHeader, Header, IdentityHeader, InputHeader,
     WriterStartedHeader,

@@ -76,6 +76,7 @@ records!(
     EmbeddingHeader => "embedding_header": ["v1.avsc"],
     AccessHeader => "access_header": ["v1.avsc"],
     ErasureReceiptHeader => "erasure_receipt_header": ["v1.avsc"],
+    InboxReadHeader => "inbox_read_header": ["v1.avsc"],
     TurnBody => "turn_body": ["v1.avsc"],
     CandidatesBody => "candidates_body": ["v1.avsc"],
     CommandBody => "command_body": ["v1.avsc"],

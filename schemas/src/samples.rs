@@ -14,7 +14,9 @@ use anamnesis_domain::memory::{
     Status,
 };
 use anamnesis_domain::owner::Subject;
-use anamnesis_domain::receipt::{ErasureReceipt, Parked, RecallReceipt, Unparked};
+use anamnesis_domain::receipt::{
+    ErasureReceipt, InboxRead, InboxRejected, Parked, RecallReceipt, Unparked,
+};
 use anamnesis_domain::text::Text;
 use anamnesis_domain::time::Timestamp;
 use anamnesis_domain::transition::{Detail, Mark, Note, Outcome, Transition};
@@ -591,6 +593,35 @@ pub(crate) fn headers() -> Vec<Header> {
             count: 12,
             at: at(3),
         }),
+        Header::InboxRead(InboxRead {
+            partition: 3,
+            from: 1,
+            next: 501,
+            read: 499,
+            accepted: 497,
+            rejected_count: 3,
+            rejected: vec![
+                InboxRejected {
+                    offset: 7,
+                    code: "invalid_json".into(),
+                },
+                InboxRejected {
+                    offset: 300,
+                    code: "tenant_not_covered".into(),
+                },
+            ],
+            at: at(4),
+        }),
+        Header::InboxRead(InboxRead {
+            partition: 0,
+            from: 501,
+            next: 502,
+            read: 0,
+            accepted: 0,
+            rejected_count: 0,
+            rejected: Vec::new(),
+            at: at(5),
+        }),
     ]
 }
 
@@ -680,6 +711,7 @@ pub(crate) fn objects() -> BTreeMap<Record, Vec<Vec<u8>>> {
             Header::Embedding(_) => Record::EmbeddingHeader,
             Header::Access(_) => Record::AccessHeader,
             Header::ErasureReceipt(_) => Record::ErasureReceiptHeader,
+            Header::InboxRead(_) => Record::InboxReadHeader,
         };
         objects
             .entry(record)

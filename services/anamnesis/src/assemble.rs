@@ -1,16 +1,20 @@
 //! Which parts does a process of each role run, and what does it answer over HTTP?
 
+use std::future::Future;
 use std::sync::Arc;
 
+use anamnesis_intake::inbox::{InboxConfig, InboxError, InboxReader};
+use anamnesis_intake::service::Intake;
 use anamnesis_pipeline::clock::SystemClock;
 use anamnesis_pipeline::consumer::{Consumer, Stage, StageError};
 use anamnesis_pipeline::log::LogError;
 use anamnesis_pipeline::stands::Stands;
 use anamnesis_servers::kafka::{DriveError, Lease, Membership};
+use anamnesis_servers::registry::{RegistryConfig, SchemaRegistry};
 use anamnesis_servers::shard::config::ShardServerConfig;
 use anamnesis_servers::shard::server::{self, ShardParts};
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -21,10 +25,11 @@ use crate::commands::serve::{Tasks, spawn};
 use crate::config::{Config, LogConfig};
 use crate::failure::Failure;
 use crate::node::Node;
-use crate::observe::Observer;
 use crate::operations;
 use crate::readiness::{Readiness, until_caught_up};
+use crate::requests;
 use crate::role::Role;
+use crate::watch::Watch;
 
 /// A part of the system that runs.
 pub(crate) struct Assembled {
@@ -52,11 +57,11 @@ pub(crate) async fn start(
     match role {
         Role::Extractor => {
             parts.drive(&base, vec![base.extractor()], tasks)?;
-            parts.stage_only(&base).await
+            Ok(parts.stage_only(&base))
         }
         Role::ValidityManager => {
             parts.drive(&base, vec![base.validity_manager()], tasks)?;
-            parts.stage_only(&base).await
+            Ok(parts.stage_only(&base))
         }
         Role::All | Role::Intake | Role::Indexer | Role::Forgetter | Role::Recall | Role::Tool => {
             parts.with_stores(base, tasks).await
@@ -72,11 +77,18 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    async fn stage_only(&self, base: &Base) -> Result<Assembled, Failure> {
+    fn stage_only(&self, base: &Base) -> Assembled {
         let readiness = Readiness::of_stages(base, self.stands.clone());
-        let observer = self.observe(base, None, &readiness);
-        let router = operations::router(readiness, observer, None);
-        Ok(Assembled { router })
+        let watch = self.watch(base, None, &readiness);
+        let router = operations::router(readiness, watch, None);
+        Assembled {
+            router: router.layer(from_fn(requests::count)),
+        }
+    }
+
+    fn watch(&self, base: &Base, node: Option<&Node>, readiness: &Readiness) -> Watch {
+        let metrics = self.metrics.clone();
+        Watch::start(base, node, readiness, &self.stands, metrics, self.shutdown)
     }
 
     async fn with_stores(&self, base: Base, tasks: &mut Tasks) -> Result<Assembled, Failure> {
@@ -113,6 +125,7 @@ impl Parts<'_> {
                     tracing::warn!(%error, "what waits for consent was not looked at");
                 }
             });
+            self.read_inbox(&node, &intake, tasks)?;
             router = router.merge(anamnesis_intake::http::router(intake, callers.clone()));
         }
         if has(&[Role::All, Role::Recall]) {
@@ -129,17 +142,50 @@ impl Parts<'_> {
                 .merge(audit_http::router(&node, callers.clone()));
         }
         tracing::info!(role = %self.role, model = %node.embed.identity(), "open");
-        let observer = self.observe(&node, Some(&node), &readiness);
-        let operations = operations::router(readiness, observer, Some(&node));
+        let watch = self.watch(&node, Some(&node), &readiness);
+        let operations = operations::router(readiness, watch, Some(&node));
         Ok(Assembled {
-            router: router.merge(operations),
+            router: router.merge(operations).layer(from_fn(requests::count)),
         })
     }
 
-    /// Looks at this process from outside, in the background.
-    fn observe(&self, base: &Base, node: Option<&Node>, readiness: &Readiness) -> Observer {
-        let metrics = self.metrics.clone();
-        Observer::start(base, node, readiness, &self.stands, metrics, self.shutdown)
+    /// Reads what platforms write to Kafka, where that is configured.
+    fn read_inbox(
+        &self,
+        node: &Node,
+        intake: &Arc<Intake>,
+        tasks: &mut Tasks,
+    ) -> Result<(), Failure> {
+        let (Some(inbox), Some(kafka)) = (&node.config.inbox, &node.kafka) else {
+            return Ok(());
+        };
+        let caller = inbox.caller().map_err(Failure::wrong_use)?;
+        let mut reader =
+            InboxReader::new(kafka.clone(), intake.clone(), caller).with_stands(&self.stands);
+        if let Some(registry) = registry_of(inbox)? {
+            let registry = SchemaRegistry::new(&registry).map_err(Failure::wrong_use)?;
+            reader = reader.with_registry(Arc::new(registry));
+        }
+        let reader = Arc::new(reader);
+        let of_inbox = reader.partitions();
+        if self.role == Role::All {
+            for partition in 0..of_inbox {
+                let name = format!("inbox of partition {partition}");
+                let reading = reader.clone().run(partition, self.shutdown.clone());
+                spawn(tasks, name, reading);
+            }
+            return Ok(());
+        }
+        // Whoever has partition N of the log reads every partition of inbox that comes to it.
+        let of_log = node.log.partitions();
+        let start = move |lease: Arc<Lease>| {
+            let all = (lease.partition()..of_inbox).step_by(of_log as usize);
+            let readings = all.map(|partition| (reader.clone(), partition)).collect();
+            hold(lease, readings, |(reader, partition), stop| {
+                reader.run(partition, stop)
+            })
+        };
+        self.join(node, start, tasks)
     }
 
     /// Serves the records and the text of this process to the others.
@@ -196,37 +242,64 @@ impl Parts<'_> {
         stages: Vec<Arc<dyn Stage>>,
         tasks: &mut Tasks,
     ) -> Result<(), Failure> {
-        let LogConfig::Kafka(kafka) = &base.config.log else {
-            return Err(Failure::wrong_use("a group needs a log in Kafka"));
-        };
         if stages.is_empty() {
             return Ok(());
         }
+        let (of, stands) = (base.clone(), self.stands.clone());
+        let start = move |lease: Arc<Lease>| {
+            let consumer = |stage: &Arc<dyn Stage>| {
+                let held = lease.clone();
+                let (log, clock) = (of.log.clone(), of.clock.clone());
+                Consumer::new(log, stage.clone(), lease.partition(), clock)
+                    .with_stands(&stands)
+                    .with_lease(Arc::new(move || held.is_current()))
+            };
+            let consumers = stages.iter().map(consumer).collect();
+            hold(lease, consumers, Consumer::run)
+        };
+        self.join(base, start, tasks)
+    }
+
+    /// Takes part in the service's group, and runs `start` for every partition that comes.
+    fn join<E, Work>(
+        &self,
+        base: &Base,
+        start: impl Fn(Arc<Lease>) -> Work + Send + Sync + 'static,
+        tasks: &mut Tasks,
+    ) -> Result<(), Failure>
+    where
+        E: Send + 'static,
+        DriveError<E>: Into<Failure>,
+        Work: Future<Output = Result<(), E>> + Send + 'static,
+    {
+        let LogConfig::Kafka(kafka) = &base.config.log else {
+            return Err(Failure::wrong_use("a group needs a log in Kafka"));
+        };
         let member = Membership::join(kafka, &kafka.group, self.role.name())?;
-        let (base, stands, shutdown) = (base.clone(), self.stands.clone(), self.shutdown.clone());
+        let shutdown = self.shutdown.clone();
         let name = format!("the group of {}", self.role);
         spawn(tasks, name, async move {
-            let start = |lease: Arc<Lease>| {
-                let consumers: Vec<Consumer> = stages
-                    .iter()
-                    .map(|stage| {
-                        let lease = lease.clone();
-                        Consumer::new(
-                            base.log.clone(),
-                            stage.clone(),
-                            lease.partition(),
-                            base.clock.clone(),
-                        )
-                        .with_stands(&stands)
-                        .with_lease(Arc::new(move || lease.is_current()))
-                    })
-                    .collect();
-                hold(lease, consumers)
-            };
             member.drive(start, shutdown.cancelled()).await
         });
         Ok(())
     }
+}
+
+fn registry_of(inbox: &InboxConfig) -> Result<Option<RegistryConfig>, Failure> {
+    let Some(url) = &inbox.registry else {
+        return Ok(None);
+    };
+    let mut registry = RegistryConfig::new(url);
+    registry.ca_file.clone_from(&inbox.registry_ca_file);
+    if let Some(name) = &inbox.registry_auth_env {
+        let credentials = std::env::var(name).map_err(|_| {
+            Failure::wrong_use(format!(
+                "the environment variable {name} should hold the registry's credentials and is not set"
+            ))
+        })?;
+        registry.credentials = Some(credentials);
+    }
+    Ok(Some(registry))
 }
 
 fn served_shard(config: &Config) -> Result<&ShardServerConfig, Failure> {
@@ -238,42 +311,83 @@ fn served_shard(config: &Config) -> Result<&ShardServerConfig, Failure> {
     })
 }
 
-/// Runs the consumers of one partition until its lease is revoked.
-async fn hold(lease: Arc<Lease>, consumers: Vec<Consumer>) -> Result<(), StageError> {
-    let stop = CancellationToken::new();
-    let mut running = JoinSet::new();
-    for consumer in consumers {
-        running.spawn(consumer.run(stop.clone()));
-    }
-    let mut result = Ok(());
-    loop {
-        tokio::select! {
-            () = lease.revoked(), if !stop.is_cancelled() => stop.cancel(),
-            ended = running.join_next() => match ended {
-                None => return result,
-                Some(Ok(Ok(()))) => stop.cancel(),
-                Some(Ok(Err(error))) => {
-                    result = Err(error);
-                    stop.cancel();
-                }
-                Some(Err(error)) => {
-                    let reason = error.to_string();
-                    result = Err(StageError::Log(LogError::Unavailable { reason }));
-                    stop.cancel();
-                }
-            },
-        }
+/// What a part of a partition ends with when its task is gone.
+trait Ended {
+    fn ended(reason: String) -> Self;
+}
+
+impl Ended for StageError {
+    fn ended(reason: String) -> Self {
+        Self::Log(LogError::Unavailable { reason })
     }
 }
 
-impl From<DriveError<StageError>> for Failure {
-    fn from(error: DriveError<StageError>) -> Self {
+impl Ended for InboxError {
+    fn ended(reason: String) -> Self {
+        Self::Log(LogError::Unavailable { reason })
+    }
+}
+
+/// Runs all parts of one partition until its lease is revoked or one of them ends.
+async fn hold<Part, Work, E>(
+    lease: Arc<Lease>,
+    parts: Vec<Part>,
+    run: impl Fn(Part, CancellationToken) -> Work,
+) -> Result<(), E>
+where
+    Work: Future<Output = Result<(), E>> + Send + 'static,
+    E: Ended + Send + 'static,
+{
+    let stop = CancellationToken::new();
+    let mut running = JoinSet::new();
+    for part in parts {
+        running.spawn(run(part, stop.clone()));
+    }
+    let mut result = Ok(());
+    loop {
+        let ended = tokio::select! {
+            () = lease.revoked(), if !stop.is_cancelled() => {
+                stop.cancel();
+                continue;
+            }
+            ended = running.join_next() => ended,
+        };
+        match ended {
+            None if !stop.is_cancelled() => {
+                // Nothing to do in this partition, which stays this process's.
+                lease.revoked().await;
+                return result;
+            }
+            None => return result,
+            Some(Ok(Ok(()))) => (),
+            Some(Ok(Err(error))) => result = Err(error),
+            Some(Err(error)) => result = Err(E::ended(error.to_string())),
+        }
+        stop.cancel();
+    }
+}
+
+impl<E: Into<Failure>> From<DriveError<E>> for Failure {
+    fn from(error: DriveError<E>) -> Self {
         match error {
             DriveError::Membership(error) => error.into(),
             DriveError::Partition {
                 partition: _,
                 error,
             } => error.into(),
+        }
+    }
+}
+
+impl From<InboxError> for Failure {
+    fn from(error: InboxError) -> Self {
+        match error {
+            InboxError::Log(error) => error.into(),
+            InboxError::Intake(error) => error.into(),
+            InboxError::Codec(error) => error.into(),
+            InboxError::Keyring(error) => error.into(),
+            InboxError::Registry(error) => Self::unreachable(error),
+            error @ InboxError::OutOfRange { .. } => Self::does_not_hold(error),
         }
     }
 }

@@ -14,6 +14,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anamnesis_domain::memory::Permille;
+use anamnesis_intake::inbox::InboxConfig;
 use anamnesis_pipeline::caller::{Callers, TokenConfig};
 use anamnesis_servers::kafka::KafkaConfig;
 use anamnesis_servers::neo4j::Neo4jConfig;
@@ -60,6 +61,9 @@ pub struct Config {
     pub telemetry: TelemetryConfig,
     pub watch: WatchConfig,
     pub callers: Vec<TokenConfig>,
+    /// Platforms that write to Kafka. Without it nothing is read there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inbox: Option<InboxConfig>,
 }
 
 impl Default for Config {
@@ -86,6 +90,7 @@ impl Default for Config {
             telemetry: TelemetryConfig::default(),
             watch: WatchConfig::default(),
             callers: Vec::new(),
+            inbox: None,
         }
     }
 }
@@ -446,6 +451,14 @@ impl Config {
                 );
             }
             (None, _) | (_, None) => (),
+        }
+        if let Some(inbox) = &self.inbox {
+            if let Err(message) = inbox.caller() {
+                return refuse(&message);
+            }
+            if !matches!(self.log, LogConfig::Kafka(_)) {
+                return refuse("inbox is a topic of Kafka: configure [log] with kind = \"kafka\"");
+            }
         }
         let is_sharded = matches!(self.records, RecordsConfig::Shards(_));
         if is_sharded != matches!(self.text, TextConfig::Shards {}) {

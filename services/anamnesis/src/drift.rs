@@ -12,7 +12,7 @@ use anamnesis_pipeline::codec::Codec;
 use anamnesis_pipeline::consumer::StageError;
 use anamnesis_pipeline::embedder::ModelIdentity;
 use anamnesis_pipeline::log::{Log, partition_of};
-use anamnesis_pipeline::stores::{Projection, Store};
+use anamnesis_pipeline::stores::Projection;
 use tokio::time::Instant;
 
 use crate::metrics::{DRIFT_MISMATCHES_TOTAL, DRIFT_OWNERS_TOTAL, DRIFT_ROWS_TOTAL};
@@ -56,13 +56,8 @@ impl Sampler {
         self.suspects.len()
     }
 
-    /// Compares, if it is time, the suspects and one owner more with what this process keeps of their
-    /// partitions.
-    pub async fn look(
-        &mut self,
-        ledgers: &mut BTreeMap<u32, Ledger>,
-        kept: &BTreeMap<u32, BTreeSet<Store>>,
-    ) {
+    /// Compares, if it is time, the suspects and one owner more of these partitions.
+    pub async fn look(&mut self, ledgers: &mut BTreeMap<u32, Ledger>) {
         let Some(every) = self.every else { return };
         if Instant::now() < self.due {
             return;
@@ -71,32 +66,28 @@ impl Sampler {
         let partitions = self.log.partitions();
         // A partition that is no longer ours is somebody else's to compare.
         self.suspects
-            .retain(|owner| kept.contains_key(&partition_of(*owner, partitions)));
+            .retain(|owner| ledgers.contains_key(&partition_of(*owner, partitions)));
         let mut owners = self.suspects.clone();
-        owners.extend(drawn(ledgers, kept));
+        owners.extend(drawn(ledgers));
         for owner in owners {
-            let partition = partition_of(owner, partitions);
-            let (Some(ledger), Some(kept)) = (ledgers.get_mut(&partition), kept.get(&partition))
-            else {
+            let Some(ledger) = ledgers.get_mut(&partition_of(owner, partitions)) else {
                 continue;
             };
-            let found = self.compare(ledger, kept, owner).await;
+            let found = self.compare(ledger, owner).await;
             self.note(owner, ledger.partition(), found);
         }
     }
 
-    async fn compare(
-        &self,
-        ledger: &mut Ledger,
-        kept: &BTreeSet<Store>,
-        owner: OwnerKey,
-    ) -> Result<Sample, StageError> {
-        let stores = self
-            .stores
-            .iter()
-            .filter(|store| kept.contains(&store.store()));
-        let stores: Vec<Arc<dyn Projection>> = stores.cloned().collect();
-        sample(ledger, &*self.log, &self.codec, &stores, &self.model, owner).await
+    async fn compare(&self, ledger: &mut Ledger, owner: OwnerKey) -> Result<Sample, StageError> {
+        sample(
+            ledger,
+            &*self.log,
+            &self.codec,
+            &self.stores,
+            &self.model,
+            owner,
+        )
+        .await
     }
 
     fn note(&mut self, owner: OwnerKey, partition: u32, found: Result<Sample, StageError>) {
@@ -141,20 +132,14 @@ impl Sampler {
 }
 
 /// An owner at random: keys are hashes, so the first one from a random place on is.
-fn drawn(
-    ledgers: &BTreeMap<u32, Ledger>,
-    kept: &BTreeMap<u32, BTreeSet<Store>>,
-) -> Option<OwnerKey> {
+fn drawn(ledgers: &BTreeMap<u32, Ledger>) -> Option<OwnerKey> {
     let mut random = [0; 20];
     if let Err(error) = getrandom::fill(&mut random) {
         tracing::warn!(%error, "no owner was drawn");
         return None;
     }
     let [a, b, c, d, key @ ..] = random;
-    let kept = ledgers
-        .values()
-        .filter(|one| kept.contains_key(&one.partition()));
-    let inhabited: Vec<&Ledger> = kept.filter(|one| one.owners() > 0).collect();
+    let inhabited: Vec<&Ledger> = ledgers.values().filter(|one| one.owners() > 0).collect();
     let place = u32::from_le_bytes([a, b, c, d]) as usize % inhabited.len().max(1);
     inhabited.get(place)?.owner_from(OwnerKey::from_bytes(key))
 }

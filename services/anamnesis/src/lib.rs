@@ -6,7 +6,7 @@
 //! - [`commands`]: what each command does; [`failure`]: how it fails
 //! - [`audit_http`], [`operations`], [`requests`]: calls that no service has of its own, and how all are
 //!   answered
-//! - [`observe`], [`drift`], [`exposition`], [`metrics`]: what is published, and where it comes from
+//! - [`watch`], [`drift`], [`exposition`], [`metrics`]: what is published, and where it comes from
 //! - [`eval`]: evaluation sets
 //! - [`telemetry`], [`decay_curve`]
 
@@ -25,12 +25,12 @@ pub mod failure;
 pub mod generations;
 pub mod metrics;
 pub mod node;
-pub mod observe;
 pub mod operations;
 mod query_reader;
 pub mod readiness;
 pub mod requests;
 pub mod role;
 pub mod services;
+mod settle;
 pub mod telemetry;
-mod watch;
+pub mod watch;

@@ -19,8 +19,8 @@ use anamnesis_indexer::metrics::{
 };
 use anamnesis_indexer::stage::STAGES as INDEXERS;
 use anamnesis_intake::metrics::{
-    ACCEPTED_TOTAL, CODES, COMMANDS_TOTAL, IDENTIFIERS, REDACTED_TOTAL, REJECTED_TOTAL,
-    RELEASED_TOTAL, TOPICS,
+    ACCEPTED_TOTAL, CODES, COMMANDS_TOTAL, IDENTIFIERS, INBOX_READ_TOTAL, REDACTED_TOTAL,
+    REJECTED_TOTAL, RELEASED_TOTAL, TOPICS,
 };
 use anamnesis_pipeline::stores::Store;
 use anamnesis_recall::metrics::{
@@ -34,8 +34,6 @@ use anamnesis_validity_manager::metrics::{
 };
 use anamnesis_validity_manager::stage::STAGE as MANAGER;
 use metrics::Label;
-
-use crate::role::Role;
 
 /// HTTP calls; labels `route`, `outcome`: `ok`, `refused` (4xx), `failed` (5xx).
 pub const REQUESTS_TOTAL: &str = "anamnesis_http_requests_total";
@@ -75,7 +73,7 @@ pub const BROKEN_OWNERS: &str = "anamnesis_broken_owners";
 pub const OPEN_ERASURES: &str = "anamnesis_open_erasures";
 /// Age of the oldest of them.
 pub const OLDEST_ERASURE_SECONDS: &str = "anamnesis_oldest_open_erasure_seconds";
-/// Generation in use, by store: a number that grows with each rebuild.
+/// Generation in use, by store.
 pub const GENERATION: &str = "anamnesis_store_generation";
 /// Reading clients of the log that stalled and were made anew.
 pub const REBUILT_READERS_TOTAL: &str = "anamnesis_rebuilt_readers_total";
@@ -176,19 +174,15 @@ pub enum By {
 }
 
 impl By {
-    /// Whether a process of this role publishes it.
-    fn is_part_of(self, role: Role) -> bool {
-        let only = match self {
-            Self::Process => return true,
-            Self::Intake => Role::Intake,
-            Self::Extractor => Role::Extractor,
-            Self::Manager => Role::ValidityManager,
-            Self::Indexer => Role::Indexer,
-            Self::Forgetter => Role::Forgetter,
-            Self::Recall => Role::Recall,
-        };
-        role == Role::All || role == only
-    }
+    pub const ALL: [Self; 7] = [
+        Self::Process,
+        Self::Intake,
+        Self::Extractor,
+        Self::Manager,
+        Self::Indexer,
+        Self::Forgetter,
+        Self::Recall,
+    ];
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -218,9 +212,9 @@ fn stores() -> Values {
 }
 
 fn stages() -> Values {
-    let mut stages = vec!["intake", EXTRACTOR, MANAGER, FORGETTER];
-    stages.extend(INDEXERS);
-    Values::Of(stages)
+    let mut all = vec!["intake", EXTRACTOR, MANAGER, FORGETTER];
+    all.extend(INDEXERS);
+    Values::Of(all)
 }
 
 fn of(values: &[&'static str]) -> Values {
@@ -282,6 +276,12 @@ fn counted() -> Vec<Metric> {
             By::Intake,
             RELEASED_TOTAL,
             "messages let in by a grant that came later",
+            vec![],
+        ),
+        counter(
+            By::Intake,
+            INBOX_READ_TOTAL,
+            "records of inbox that were answered",
             vec![],
         ),
         counter(
@@ -455,7 +455,7 @@ fn measured() -> Vec<Metric> {
     ]
 }
 
-/// What a look from outside finds: see [`crate::observe`].
+/// What a look from outside finds: see [`crate::watch`].
 fn watched() -> Vec<Metric> {
     let statuses = Status::ALL.iter().map(|status| status.code()).collect();
     let topics = Topic::ALL.iter().map(|topic| topic.as_str()).collect();
@@ -551,11 +551,7 @@ fn watched() -> Vec<Metric> {
             "age of the oldest erasure that is not finished",
             vec![("step", of(&STEPS))],
         ),
-        gauge(
-            GENERATION,
-            "generation in use, a number that grows with each rebuild",
-            vec![("store", stores())],
-        ),
+        gauge(GENERATION, "generation in use", vec![("store", stores())]),
         gauge(
             DRIFT_EVERY_SECONDS,
             "time between two owners compared; 0 for never",
@@ -573,19 +569,19 @@ fn watched() -> Vec<Metric> {
             vec![],
         ),
         counter(
-            By::Indexer,
+            By::Process,
             DRIFT_ROWS_TOTAL,
             "rows compared with the fold",
             vec![("store", stores())],
         ),
         counter(
-            By::Indexer,
+            By::Process,
             DRIFT_MISMATCHES_TOTAL,
             "rows that were not what the fold says: must be 0",
             vec![("store", stores())],
         ),
         counter(
-            By::Indexer,
+            By::Process,
             DRIFT_OWNERS_TOTAL,
             "owners compared with the fold",
             vec![("outcome", of(&SAMPLES))],
@@ -593,9 +589,9 @@ fn watched() -> Vec<Metric> {
     ]
 }
 
-/// Tells the process's recorder what each metric means, and starts counters at 0: the
+/// Tells the process's recorder what each metric of these services means, and starts counters at 0: the
 /// first foreign record must show as an increase, which it cannot in a series that begins with it.
-pub fn describe(role: Role) {
+pub fn describe(services: &[By]) {
     for metric in catalogue() {
         let Metric { name, help, .. } = metric;
         match metric.form {
@@ -603,7 +599,7 @@ pub fn describe(role: Role) {
             Form::Gauge => metrics::describe_gauge!(name, help),
             Form::Histogram => metrics::describe_histogram!(name, help),
         }
-        if !metric.by.is_part_of(role) {
+        if metric.by != By::Process && !services.contains(&metric.by) {
             continue;
         }
         for labels in combinations(&metric.labels) {

@@ -8,34 +8,33 @@ use axum::{Json, Router};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde_json::{Map, Value, json};
 
-use crate::metrics::{BUCKETS, describe};
+use crate::metrics::{BUCKETS, By, describe};
 use crate::node::Node;
-use crate::observe::Observer;
 use crate::readiness::Readiness;
-use crate::role::Role;
+use crate::watch::Watch;
 
-/// Sets the process's recorder, for what this role counts.
+/// Sets the process's recorder, for what these services count.
 ///
 /// # Errors
 /// When one is set already.
-pub fn install_metrics(role: Role) -> Result<PrometheusHandle, String> {
+pub fn install_metrics(services: &[By]) -> Result<PrometheusHandle, String> {
     let handle = PrometheusBuilder::new()
         .set_buckets(&BUCKETS)
         .and_then(PrometheusBuilder::install_recorder)
         .map_err(|error| error.to_string())?;
-    describe(role);
+    describe(services);
     Ok(handle)
 }
 
 #[derive(Clone)]
 struct Shared {
     readiness: Readiness,
-    observer: Observer,
-    /// Of a process that has stores.
+    watch: Watch,
+    /// Of a process that embeds.
     embedding: Option<Value>,
 }
 
-pub fn router(readiness: Readiness, observer: Observer, node: Option<&Node>) -> Router {
+pub fn router(readiness: Readiness, watch: Watch, node: Option<&Node>) -> Router {
     let embedding = node.map(|node| {
         json!({
             "model": node.embed.identity().to_string(),
@@ -44,7 +43,7 @@ pub fn router(readiness: Readiness, observer: Observer, node: Option<&Node>) -> 
     });
     let shared = Shared {
         readiness,
-        observer,
+        watch,
         embedding,
     };
     Router::new()
@@ -89,5 +88,5 @@ async fn ready(State(shared): State<Shared>) -> Result<Json<Value>, Problem> {
 }
 
 async fn scrape(State(shared): State<Shared>) -> String {
-    shared.observer.scrape()
+    shared.watch.scrape()
 }

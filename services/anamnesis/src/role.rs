@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::metrics::By;
+
 /// One service, all of them, or a command that looks at what they made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
@@ -28,6 +30,20 @@ impl Role {
             Self::Forgetter => "forgetter",
             Self::Recall => "recall",
             Self::Tool => "tool",
+        }
+    }
+
+    /// Whose counters start at 0 in this process.
+    pub const fn counts(self) -> &'static [By] {
+        match self {
+            Self::All => &By::ALL,
+            Self::Intake => &[By::Intake],
+            Self::Extractor => &[By::Extractor],
+            Self::ValidityManager => &[By::Manager],
+            Self::Indexer => &[By::Indexer],
+            Self::Forgetter => &[By::Forgetter],
+            Self::Recall => &[By::Recall],
+            Self::Tool => &[],
         }
     }
 

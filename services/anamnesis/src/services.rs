@@ -19,7 +19,7 @@ use crate::base::Base;
 use crate::config::{ConsentDefault, Episodes, LogConfig};
 use crate::node::{Node, NodeError};
 use crate::query_reader::{LexiconReader, RuleReader};
-use crate::watch::Watch;
+use crate::settle::Settling;
 
 /// Tries of a stage that fails while it is driven to the tail, before the failure is told.
 const DRIVE_FAILURES_MAX: u32 = 20;
@@ -127,7 +127,7 @@ impl Node {
     /// Every stage of every partition: driven by hand in a folder, watched where services run.
     pub fn flow(&self) -> Flow {
         if matches!(self.config.log, LogConfig::Kafka(_)) {
-            return Flow::Watched(Box::new(Watch::new(self)));
+            return Flow::Watched(Box::new(Settling::new(self)));
         }
         self.flow_of(&self.stages())
     }
@@ -202,7 +202,7 @@ pub enum Flow {
     /// Stages that have begun and stay begun between two drives, as they do in a server.
     Driven(Vec<Vec<Consumer>>),
     /// Services in other processes.
-    Watched(Box<Watch>),
+    Watched(Box<Settling>),
 }
 
 impl Flow {

@@ -367,7 +367,6 @@ impl Ledger {
                 }
             }
             Topic::Inbox | Topic::Memories | Topic::Accesses | Topic::Receipts | Topic::Schemas => {
-                ()
             }
         }
     }

@@ -32,6 +32,17 @@ use crate::vectors::VectorBook;
 use anamnesis_pipeline::history::{self as project, History};
 
 pub const STAGE: &str = "indexer";
+/// Of the stores that one process holds, where others are on servers.
+pub const SHARD: &str = "indexer-shard";
+/// Every name that the stage has, by what it keeps.
+pub const STAGES: [&str; 6] = [
+    STAGE,
+    "indexer-graph",
+    "indexer-records",
+    SHARD,
+    "indexer-text",
+    "indexer-vectors",
+];
 
 /// Longest that rewriting erased bytes waits for a quiet moment: minutes, as is promised.
 const PHYSICAL_DELAY_MS_MAX: i64 = 60_000;
@@ -119,29 +130,6 @@ impl Stage for Indexer {
     }
 }
 
-/// Every name that this stage has, by what it keeps.
-pub const STAGES: [&str; 6] = [
-    STAGE,
-    "indexer-shard",
-    "indexer-records",
-    "indexer-text",
-    "indexer-vectors",
-    "indexer-graph",
-];
-
-/// What a stage of this name keeps; nothing for another one.
-pub fn stores_of(stage: &str) -> &'static [Store] {
-    match stage {
-        STAGE => &Store::ALL,
-        "indexer-shard" => &[Store::Records, Store::Text],
-        "indexer-records" => &[Store::Records],
-        "indexer-text" => &[Store::Text],
-        "indexer-vectors" => &[Store::Vectors],
-        "indexer-graph" => &[Store::Graph],
-        _ => &[],
-    }
-}
-
 /// The stage's name, by what it keeps.
 fn name_of(stores: &[Arc<dyn Projection>]) -> &'static str {
     let mut held: Vec<Store> = stores.iter().map(|store| store.store()).collect();
@@ -149,7 +137,7 @@ fn name_of(stores: &[Arc<dyn Projection>]) -> &'static str {
     match held[..] {
         [Store::Records] => "indexer-records",
         [Store::Text] => "indexer-text",
-        [Store::Records, Store::Text] => "indexer-shard",
+        [Store::Records, Store::Text] => SHARD,
         [Store::Vectors] => "indexer-vectors",
         [Store::Graph] => "indexer-graph",
         _ => STAGE,

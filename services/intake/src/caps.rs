@@ -33,6 +33,10 @@ pub const QUARANTINE_MILLIS: i64 = 72 * 60 * 60 * 1000;
 /// order, so the bound only limits memory.
 pub const APPEND_RECORDS_MAX: usize = 500;
 
+/// Events of one record of `inbox`. Who has more has a file, and several records keep one bad event from
+/// costing so many others a repeat.
+pub const EVENTS_PER_RECORD_MAX: usize = 1_000;
+
 /// Longest time to live of one memory: what should stay longer has no end at all.
 pub const TTL_MILLIS_MAX: i64 = 10 * 366 * 86_400_000;
 

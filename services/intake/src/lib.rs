@@ -5,6 +5,7 @@
 //! - [`redact`]: what identifies somebody by a number (pure)
 //! - [`request`]: what a write call may say (pure)
 //! - [`service`]: the shell: scope, consent, quarantine, redaction, sealing, append
+//! - [`inbox`]: the same events out of Kafka
 //! - [`commands`]: from what a caller wants done to a command record
 //! - [`http`]: the same as HTTP calls
 //! - [`caps`], [`metrics`]: limits with their reasons; what is counted
@@ -14,6 +15,7 @@ pub mod commands;
 pub mod http;
 mod identifiers;
 pub mod import;
+pub mod inbox;
 pub mod message;
 pub mod metrics;
 pub mod normalise;

@@ -11,12 +11,15 @@ pub const REDACTED_TOTAL: &str = "anamnesis_intake_redacted_total";
 /// Quarantined messages that a grant released.
 pub const RELEASED_TOTAL: &str = "anamnesis_intake_released_total";
 
+/// Records of `inbox` that were answered.
+pub const INBOX_READ_TOTAL: &str = "anamnesis_intake_inbox_read_total";
 /// Where an accepted message goes.
 pub const TOPICS: [&str; 2] = ["conversation", "quarantine"];
 
 /// Codes of refused events. One that is not in this list is counted as `other`.
-pub const CODES: [&str; 19] = [
+pub const CODES: [&str; 27] = [
     "body_too_large",
+    "empty_record",
     "field_too_long",
     "invalid_field",
     "invalid_json",
@@ -26,14 +29,21 @@ pub const CODES: [&str; 19] = [
     "missing_field",
     "not_a_statement",
     "other",
+    "record_too_large",
+    "registry_not_configured",
     "role_required",
     "tenant_not_covered",
     "text_too_long",
     "time_in_future",
     "time_without_zone",
     "too_deep",
+    "too_many_events",
+    "undecodable",
     "unknown_field",
     "unknown_role",
+    "unknown_schema",
+    "unsupported_content_type",
+    "unsupported_schema",
     "unsupported_shape",
 ];
 
@@ -77,6 +87,10 @@ pub(crate) fn command(code: &'static str) {
 
 pub(crate) fn redacted(kind: &'static str) {
     metrics::counter!(REDACTED_TOTAL, "identifier" => of(&IDENTIFIERS, kind)).increment(1);
+}
+
+pub(crate) fn inbox_read(count: u64) {
+    metrics::counter!(INBOX_READ_TOTAL).increment(count);
 }
 
 pub(crate) fn released(count: usize) {

@@ -1,7 +1,6 @@
 //! The shell: checks scope and consent, redacts, seals, appends. What it answers is durable.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +18,8 @@ use anamnesis_pipeline::keyring::KeyringError;
 use anamnesis_pipeline::log::{Appended, Log, LogError, NewRecord, Record, partition_of};
 use anamnesis_pipeline::problem::Problem;
 use anamnesis_pipeline::stores::{DecisionRow, OwnerView, Records, StoreError};
+use futures::future::join_all;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde::Serialize;
 use serde_json::Value;
 use tracing::{error, info};
@@ -31,6 +32,9 @@ use crate::redact::{Redacted, redact};
 
 /// Pause between two looks for a decision: one takes some milliseconds to arrive.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// Owners whose consent is looked up at the same time.
+const OWNERS_AT_ONCE: usize = 32;
 
 /// Records and bytes of one read of the quarantine.
 const READ_RECORDS_MAX: usize = 500;
@@ -236,7 +240,8 @@ impl Intake {
         self.admit(caller, numbered, AcceptAnswer::default()).await
     }
 
-    async fn admit(
+    /// Accepts messages that come with the number of their event.
+    pub(crate) async fn admit(
         &self,
         caller: &Caller,
         messages: Vec<(usize, Message)>,
@@ -274,42 +279,32 @@ impl Intake {
         }
         answer.rejected.sort_by_key(|rejected| rejected.index);
 
-        let mut consents = BTreeMap::new();
-        for (_, message) in &admitted {
-            if let Entry::Vacant(place) = consents.entry(message.key) {
-                place.insert(self.consent_version(message.key, &message.owner).await?);
-            }
-        }
+        let consents = self.consent_versions(&admitted).await?;
         let (event_ids, admitted): (Vec<String>, Vec<Admitted>) = admitted.into_iter().unzip();
         let tokens: Vec<(OwnerKey, EventTag)> = admitted
             .iter()
             .map(|message| (message.key, message.turn.event))
             .collect();
-        let mut agreed: BTreeMap<u64, Vec<Admitted>> = BTreeMap::new();
+        let mut agreed = Vec::new();
         let mut waiting = Vec::new();
         for message in admitted {
             match consents[&message.key] {
-                Some(version) => agreed.entry(version).or_default().push(message),
-                None => waiting.push(message),
+                Some(version) => agreed.push((message, version)),
+                None => waiting.push((message, 0)),
             }
         }
         let mut places: BTreeMap<usize, (Position, bool)> = BTreeMap::new();
-        for (version, messages) in agreed {
-            for (place, position) in self
-                .write(Topic::Conversation, messages, version, None)
-                .await?
-            {
-                places.insert(place, (position, false));
-            }
+        for (place, position) in self.write(Topic::Conversation, agreed, None).await? {
+            places.insert(place, (position, false));
         }
         if !waiting.is_empty() {
             let owners: BTreeMap<OwnerKey, Owner> = waiting
                 .iter()
-                .map(|message| (message.key, message.owner.clone()))
+                .map(|(message, _)| (message.key, message.owner.clone()))
                 .collect();
             let expires_at = self.now().plus_millis(self.settings.quarantine_millis);
             for (place, position) in self
-                .write(Topic::Quarantine, waiting, 0, Some(expires_at))
+                .write(Topic::Quarantine, waiting, Some(expires_at))
                 .await?
             {
                 places.insert(place, (position, true));
@@ -336,26 +331,32 @@ impl Intake {
         Ok(answer)
     }
 
-    /// Seals and appends, in order per owner. Gives each message's place in the answer.
+    /// Seals and appends, in order per owner, each message under the consent that it comes with. Gives
+    /// each message's place in the answer.
     async fn write(
         &self,
         topic: Topic,
-        messages: Vec<Admitted>,
-        consent_version: u64,
+        messages: Vec<(Admitted, u64)>,
         expires_at: Option<Timestamp>,
     ) -> Result<Vec<(usize, Position)>, IntakeError> {
-        let (places, turns): (Vec<usize>, Vec<Turn>) = messages
-            .into_iter()
-            .map(|message| (message.place, message.turn))
-            .unzip();
-        let mut written = Vec::with_capacity(turns.len());
-        for (places, turns) in places
-            .chunks(caps::APPEND_RECORDS_MAX)
-            .zip(turns.chunks(caps::APPEND_RECORDS_MAX))
-        {
-            let records = self.seal(turns, consent_version, expires_at).await?;
+        let mut written = Vec::with_capacity(messages.len());
+        let mut rest = messages.into_iter();
+        loop {
+            let chunk = rest.by_ref().take(caps::APPEND_RECORDS_MAX);
+            let mut places = Vec::new();
+            let mut versions = Vec::new();
+            let mut turns = Vec::new();
+            for (message, version) in chunk {
+                places.push(message.place);
+                versions.push(version);
+                turns.push(message.turn);
+            }
+            if places.is_empty() {
+                break;
+            }
+            let records = self.seal(&turns, &versions, expires_at).await?;
             let positions = self.append(topic, records).await?;
-            written.extend(places.iter().copied().zip(positions));
+            written.extend(places.into_iter().zip(positions));
         }
         metrics::accepted(topic.as_str(), written.len());
         Ok(written)
@@ -364,26 +365,26 @@ impl Intake {
     async fn seal(
         &self,
         turns: &[Turn],
-        consent_version: u64,
+        consent_versions: &[u64],
         expires_at: Option<Timestamp>,
     ) -> Result<Vec<NewRecord>, IntakeError> {
         match self
             .codec
-            .seal_turns(turns, consent_version, expires_at)
+            .seal_consented(turns, consent_versions, expires_at)
             .await
         {
             // The owner was erased between the look for an open epoch and the new keys; what arrives
             // after an erasure belongs to the next epoch.
             Err(CodecError::Keyring(KeyringError::Destroyed)) => Ok(self
                 .codec
-                .seal_turns(turns, consent_version, expires_at)
+                .seal_consented(turns, consent_versions, expires_at)
                 .await?),
             sealed => Ok(sealed?),
         }
     }
 
-    /// Appends records of any owners, in order per partition, and gives their positions in the order
-    /// given.
+    /// Appends records of any owners, in order per partition and in all partitions at once, and gives
+    /// their positions in the order given.
     pub(crate) async fn append(
         &self,
         topic: Topic,
@@ -400,8 +401,15 @@ impl Intake {
             entry.1.push(record);
         }
         let mut positions: Vec<Option<Position>> = vec![None; count];
-        for (partition, (places, records)) in by_partition {
-            let appended: Vec<Appended> = self.log.append(topic, partition, records).await?;
+        let appends = by_partition
+            .into_iter()
+            .map(|(partition, (places, records))| async move {
+                let appended = self.log.append(topic, partition, records).await;
+                (places, appended)
+            });
+        // All of them are waited for, also when one fails: what is under way is not left alone.
+        for (places, appended) in join_all(appends).await {
+            let appended: Vec<Appended> = appended?;
             for (place, appended) in places.into_iter().zip(appended) {
                 positions[place] = Some(appended.position);
             }
@@ -433,6 +441,26 @@ impl Intake {
 
     pub(crate) fn redact_text(&self, key: OwnerKey, text: &Text) -> Text {
         Text::new(self.redact(key, text.expose()).text)
+    }
+
+    /// As [`Intake::consent_version`], for every owner among these messages.
+    async fn consent_versions(
+        &self,
+        admitted: &[(String, Admitted)],
+    ) -> Result<BTreeMap<OwnerKey, Option<u64>>, IntakeError> {
+        let owners: BTreeMap<OwnerKey, &Owner> = admitted
+            .iter()
+            .map(|(_, message)| (message.key, &message.owner))
+            .collect();
+        let looks = owners.into_iter().map(|(key, owner)| async move {
+            Ok::<_, IntakeError>((key, self.consent_version(key, owner).await?))
+        });
+        // The authority may be another process: not one look after the other.
+        let looks: Vec<_> = looks.collect();
+        stream::iter(looks)
+            .buffer_unordered(OWNERS_AT_ONCE)
+            .try_collect()
+            .await
     }
 
     /// The consent that lets this owner's messages in: `None` when there is none. 0 when none is
@@ -485,7 +513,8 @@ impl Intake {
             if turns.is_empty() {
                 continue;
             }
-            let records = self.seal(&turns, version, None).await?;
+            let versions = vec![version; turns.len()];
+            let records = self.seal(&turns, &versions, None).await?;
             released += self.append(Topic::Conversation, records).await?.len();
         }
         metrics::released(released);

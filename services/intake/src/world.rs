@@ -187,6 +187,7 @@ impl World {
                         | Opened::Parked(_)
                         | Opened::Unparked(_)
                         | Opened::Receipt(_)
+                        | Opened::InboxRead(_)
                         | Opened::Embedding { .. }
                         | Opened::Access { .. }
                         | Opened::WriterStarted { .. }

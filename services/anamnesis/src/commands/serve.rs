@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anamnesis_pipeline::problem::Problem;
 use axum::Router;
-use axum::middleware::from_fn;
 use axum::routing::get;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
@@ -18,7 +17,6 @@ use crate::config::{Config, LogConfig};
 use crate::door::Door;
 use crate::failure::Failure;
 use crate::operations;
-use crate::requests;
 use crate::role::Role;
 
 /// How long a graceful stop may take before the process ends anyway.
@@ -53,7 +51,7 @@ pub async fn run(config: Config, role: Role) -> Result<Exit, Failure> {
              with kind = \"kafka\"; or run everything in one process: anamnesis serve"
         )));
     }
-    let metrics = operations::install_metrics(role).map_err(Failure::wrong_use)?;
+    let metrics = operations::install_metrics(role.counts()).map_err(Failure::wrong_use)?;
     let door = Door::closed(metrics.clone());
     let shutdown = CancellationToken::new();
     let mut tasks = Tasks::new();
@@ -171,7 +169,6 @@ fn with_fallback(router: Router) -> Router {
     router
         .route("/", get(|| async { "anamnesis\n" }))
         .fallback(|| async { Problem::new(404, "no_such_call", "there is no such call") })
-        .layer(from_fn(requests::count))
 }
 
 /// The first part that stops without being asked to.

@@ -278,6 +278,7 @@ fn words_of(opened: Opened) -> String {
         | Opened::Parked(_)
         | Opened::Unparked(_)
         | Opened::Receipt(_)
+        | Opened::InboxRead(_)
         | Opened::WriterStarted { .. } => String::new(),
     }
 }

@@ -12,7 +12,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::crash::{
-    ALONE, Progress, WRITERS, check_promises, content_of, listed, owner_of, repeat, write,
+    ALONE, Progress, WRITERS, assert_same, check_promises, content_of, listed, owner_of, repeat,
+    write,
 };
 use crate::fleet::{Fleet, Kind, Servers};
 use crate::node::{Dice, Folder, from_environment};
@@ -140,7 +141,12 @@ async fn nothing_is_lost_or_doubled_when_services_and_servers_are_killed() {
         .iter()
         .enumerate()
         .map(|(writer, ledger)| {
-            tokio::spawn(repeat(writer as u64, ledger.acts.clone(), seen.clone()))
+            tokio::spawn(repeat(
+                writer as u64,
+                ledger.acts.clone(),
+                ledger.events.clone(),
+                seen.clone(),
+            ))
         })
         .collect();
     for task in tasks {
@@ -151,7 +157,7 @@ async fn nothing_is_lost_or_doubled_when_services_and_servers_are_killed() {
     let calm_answers = listed(&server).await;
     for writer in 0..ALONE {
         let owner = owner_of(writer);
-        assert_eq!(answers[&owner], calm_answers[&owner]);
+        assert_same(&owner, &answers[&owner], &calm_answers[&owner]);
     }
     server.stop();
     calm.check_sound();

@@ -49,6 +49,33 @@ pub struct Unparked {
     pub writer_epoch: Option<u64>,
 }
 
+/// How far intake has read one partition of `inbox`, and what became of the records. The newest one of
+/// a partition is intake's position there.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct InboxRead {
+    /// Of `inbox`, which may have another number of partitions than the log.
+    pub partition: u32,
+    /// What stands from here on, up to `next`, is answered.
+    pub from: u64,
+    pub next: u64,
+    /// Records among them. A place without a record, as a transaction's marker, is none.
+    pub read: u64,
+    /// Messages that are durable; one record may hold several.
+    pub accepted: u64,
+    /// Events that were turned down, with those that `rejected` has no room for.
+    pub rejected_count: u64,
+    pub rejected: Vec<InboxRejected>,
+    pub at: Timestamp,
+}
+
+/// A record of `inbox` of which something was turned down.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct InboxRejected {
+    pub offset: u64,
+    /// Stable code; never a word of what was sent.
+    pub code: String,
+}
+
 /// What one store (or the keyring) did about an erasure.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ErasureReceipt {

@@ -63,6 +63,17 @@ impl Caller {
         }
     }
 
+    /// A platform that is configured by name and writes what patients and assistants said. Without
+    /// tenants it covers none; `None` covers all.
+    pub fn platform(name: &str, tenants: Option<Vec<String>>, default_tenant: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            tenants,
+            roles: vec![CallerRole::Assistant],
+            default_tenant: default_tenant.to_owned(),
+        }
+    }
+
     pub fn has(&self, role: CallerRole) -> bool {
         self.roles.contains(&role) || self.roles.contains(&CallerRole::Operator)
     }

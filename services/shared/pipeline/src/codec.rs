@@ -17,7 +17,7 @@ mod tests;
 
 use anamnesis_domain::ids::{EventTag, Hash, KeyId, MemoryId, OwnerKey, RecallId, SourceTag};
 use anamnesis_domain::input::{CandidateSet, Cause, CommandRecord, Position, Turn};
-use anamnesis_domain::receipt::{ErasureReceipt, Parked, RecallReceipt, Unparked};
+use anamnesis_domain::receipt::{ErasureReceipt, InboxRead, Parked, RecallReceipt, Unparked};
 use anamnesis_domain::time::Timestamp;
 use anamnesis_domain::transition::Decided;
 use anamnesis_schemas::WireError;
@@ -37,6 +37,9 @@ const RECEIPT: &str = "receipt";
 
 /// `failed` of a candidates record whose turn was erased before it was extracted.
 const ERASED: &str = "erased";
+
+/// Key of the records that belong to a partition and to no owner.
+const NO_OWNER: OwnerKey = OwnerKey::from_bytes([0; 16]);
 
 /// Seals and opens with the keys of one keyring.
 #[derive(Clone)]
@@ -98,6 +101,7 @@ pub enum Opened {
     Parked(Parked),
     Unparked(Unparked),
     Receipt(ErasureReceipt),
+    InboxRead(InboxRead),
     /// Without a vector when the memory's key is destroyed.
     Embedding {
         owner: OwnerKey,

@@ -311,7 +311,7 @@ impl Consumer {
 /// Longest sleep at the tail: bounds how late a stage notices what no wake-up told it.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
 
-/// 50 ms doubling to 5 s.
-fn backoff(failures: u32) -> Duration {
+/// The pause after so many failures in a row: 50 ms doubling to 5 s.
+pub fn backoff(failures: u32) -> Duration {
     Duration::from_millis(50u64 << failures.min(7).saturating_sub(1)).min(Duration::from_secs(5))
 }

@@ -118,6 +118,7 @@ pub async fn decisions_at(
                 | Opened::Parked(_)
                 | Opened::Unparked(_)
                 | Opened::Receipt(_)
+                | Opened::InboxRead(_)
                 | Opened::Embedding { .. }
                 | Opened::Access { .. }
                 | Opened::WriterStarted { .. } => {

@@ -1,6 +1,6 @@
 //! Ports, the consumer loop, in-memory doubles and the conformance suites that every backend passes.
 //!
-//! - [`log`], [`keyring`], [`stores`], [`embedder`], [`clock`]: the ports, each with its contract
+//! - [`log`], [`inbox`], [`keyring`], [`stores`], [`embedder`], [`clock`]: the ports, each with its contract
 //! - [`hash_embedder`]: what stands in for a language model
 //! - [`codec`]: from domain values to sealed records and back
 //! - [`consumer`], [`snapshots`], [`stands`]: the one loop that every stage runs, what shortens its
@@ -27,6 +27,7 @@ pub mod guarded;
 pub mod hash_embedder;
 pub mod history;
 pub mod http;
+pub mod inbox;
 pub mod keyring;
 pub mod log;
 pub mod owner_states;

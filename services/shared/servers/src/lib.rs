@@ -1,4 +1,5 @@
-//! The ports over servers: Kafka, Qdrant, Neo4j, PostgreSQL, and the shards of our own indexer.
+//! The ports over servers: Kafka and its schema registry, Qdrant, Neo4j, PostgreSQL, and the shards of
+//! our own indexers.
 
 pub mod generations;
 pub mod kafka;
@@ -7,4 +8,6 @@ pub mod neo4j;
 mod period;
 pub mod postgres_keyring;
 pub mod qdrant;
+pub mod registry;
 pub mod shard;
+mod tls;

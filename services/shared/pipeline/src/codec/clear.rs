@@ -31,7 +31,7 @@ pub enum Clear {
     Decided(ClearDecided),
     Parked(Parked),
     Unparked(Unparked),
-    /// An embedding, an access, an erasure receipt.
+    /// An embedding, an access, an erasure receipt, a position of intake in `inbox`.
     Other,
 }
 
@@ -79,7 +79,10 @@ pub fn read_clear(payload: &[u8]) -> Result<Clear, CodecError> {
         }),
         Header::Parked(parked) => Ok(Clear::Parked(parked)),
         Header::Unparked(unparked) => Ok(Clear::Unparked(unparked)),
-        Header::Embedding(_) | Header::Access(_) | Header::ErasureReceipt(_) => Ok(Clear::Other),
+        Header::Embedding(_)
+        | Header::Access(_)
+        | Header::ErasureReceipt(_)
+        | Header::InboxRead(_) => Ok(Clear::Other),
         Header::Decided(header) => {
             let mut parts = Vec::with_capacity(envelope.parts.len());
             let mut erased = Vec::new();

@@ -11,7 +11,7 @@ use anamnesis_schemas::{
     WireError,
 };
 
-use super::{Codec, CodecError, DETAIL, ERASED, InputMeta, Opened, OpenedDecided, aead};
+use super::{Codec, CodecError, DETAIL, ERASED, InputMeta, NO_OWNER, Opened, OpenedDecided, aead};
 use crate::embedder::ModelIdentity;
 use crate::keyring::{KeyState, KeyringError};
 use crate::log::{Identity, Record};
@@ -103,6 +103,7 @@ impl Headers {
             Header::Embedding(header) => (Some(header.owner), topic == Topic::Embeddings),
             Header::Access(header) => (Some(header.owner), topic == Topic::Accesses),
             Header::ErasureReceipt(receipt) => (Some(receipt.owner), topic == Topic::Receipts),
+            Header::InboxRead(_) => (Some(NO_OWNER), topic == Topic::Receipts),
         };
         if owner.is_some_and(|owner| owner != record.key) {
             return Err(CodecError::undecodable(record.position, "wrong_owner"));
@@ -140,6 +141,7 @@ impl Opening<'_> {
             Header::Embedding(header) => self.embedding(header),
             Header::Access(header) => self.access(header),
             Header::ErasureReceipt(receipt) => Ok(Opened::Receipt(receipt.clone())),
+            Header::InboxRead(read) => Ok(Opened::InboxRead(read.clone())),
         }
     }
 

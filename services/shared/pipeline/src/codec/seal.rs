@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use anamnesis_domain::ids::{EventTag, Hash, IdKey, KeyId, MemoryId, OwnerKey, SourceTag};
 use anamnesis_domain::input::{CandidateSet, CommandRecord, Topic, Turn};
-use anamnesis_domain::receipt::{ErasureReceipt, Parked, RecallReceipt, Unparked};
+use anamnesis_domain::receipt::{ErasureReceipt, InboxRead, Parked, RecallReceipt, Unparked};
 use anamnesis_domain::time::Timestamp;
 use anamnesis_domain::transition::{Decision, Detail, Transition};
 use anamnesis_schemas::{
@@ -17,7 +17,7 @@ use bytes::Bytes;
 use super::aead::{self, PartDraft};
 use super::{
     CANDIDATES, Codec, CodecError, DETAIL, DecidedDraft, ERASED, EmbeddingDraft, InputMeta,
-    PreparedKeys, RECEIPT, TURN, VECTOR,
+    NO_OWNER, PreparedKeys, RECEIPT, TURN, VECTOR,
 };
 use crate::keyring::{DataKey, KeyState, KeyringError, NewKey};
 use crate::log::{Identity, NewRecord};
@@ -45,14 +45,29 @@ impl Codec {
         consent_version: u64,
         expires_at: Option<Timestamp>,
     ) -> Result<Vec<NewRecord>, CodecError> {
+        let versions = vec![consent_version; turns.len()];
+        self.seal_consented(turns, &versions, expires_at).await
+    }
+
+    /// As [`Codec::seal_turns`], with the consent of each turn: the owners of one batch agreed at
+    /// different times.
+    ///
+    /// # Errors
+    /// As [`Codec::seal_turns`].
+    pub async fn seal_consented(
+        &self,
+        turns: &[Turn],
+        consent_versions: &[u64],
+        expires_at: Option<Timestamp>,
+    ) -> Result<Vec<NewRecord>, CodecError> {
         let id_key = self.keys.id_key();
         let fresh = |turn: &Turn| (id_key.owner(&turn.owner), turn.event, turn.source_tag);
         let inputs: Vec<_> = turns.iter().map(fresh).collect();
         let keys = self.source_keys(&inputs, expires_at).await?;
         let mut records = Vec::with_capacity(turns.len());
-        for (turn, source) in turns.iter().zip(&keys) {
+        for ((turn, consent_version), source) in turns.iter().zip(consent_versions).zip(&keys) {
             let mut header = input_header(TURN, source, turn.event, turn.source_tag);
-            header.consent_version = consent_version;
+            header.consent_version = *consent_version;
             records.push(sealed_input(header, &source.key, Body::of_turn(turn)?)?);
         }
         Ok(records)
@@ -462,10 +477,15 @@ impl Codec {
             Vec::new(),
         )
     }
-}
 
-/// Key of the records that belong to a partition and to no owner.
-const NO_OWNER: OwnerKey = OwnerKey::from_bytes([0; 16]);
+    /// Intake's position in a partition of `inbox`; [`Codec::open`] gives it back.
+    ///
+    /// # Errors
+    /// As [`Codec::parked`].
+    pub fn inbox_read(&self, read: &InboxRead) -> Result<NewRecord, CodecError> {
+        aead::record(NO_OWNER, &Header::InboxRead(read.clone()), Vec::new())
+    }
+}
 
 /// Payload of the first record of a partition; a log asks for it when it is created.
 pub fn identity_payload(identity: &Identity, topic: Topic) -> Bytes {

@@ -2,6 +2,7 @@
 
 pub mod embedder;
 pub mod graph;
+pub mod inbox;
 pub mod keyring;
 pub mod log;
 pub mod records;

@@ -8,7 +8,7 @@
 //! - [`writer`] appends
 //! - [`reader`] and [`cursor`] read
 //! - [`append_time`] gives the time of a record, which never decreases; [`retention`] drops old records
-//! - [`record`] says what becomes of records that other producers wrote
+//! - [`record`] says what becomes of records that other producers wrote, and [`inbox`] what platforms did
 //! - [`assignment`] says which partitions this process handles
 //!
 //! No transactions (rule 5): delivery is at least once, and nobody's position is kept here (rule 7).
@@ -19,6 +19,7 @@ mod client;
 mod config;
 mod create;
 mod cursor;
+mod inbox;
 mod place;
 mod reader;
 mod record;
@@ -50,7 +51,7 @@ use writer::Writer;
 pub use assignment::{DriveError, GroupConfig, Lease, Membership, Owned};
 pub use config::KafkaConfig;
 pub use create::{check_topics, create_topics};
-pub use record::Foreign;
+pub use record::{Foreign, Lack};
 pub use topics::{Difference, TopicPlan, Topics, What};
 
 /// A partition in use is looked at this often, whether it still belongs to this log. What a recreated

@@ -5,13 +5,17 @@
 //!   decoder accepts. The stage parks its owner, in order, at this position.
 //! - Without a lawful key on an owner's topic: nobody's key (zeros) **and** an empty payload. A lawful
 //!   payload under another key must not reach anybody, since the key says whose it is.
-//! - On `inbox` keys mean nothing: the payload passes as it is.
+//! - On `inbox` keys mean nothing: the payload passes as it is. (Intake reads more than that; see
+//!   [`super::inbox`].)
 //! - A place where no record is (a transaction's marker): on `inbox` an empty payload under nobody's
 //!   key; elsewhere an error that names the place, because history with a hole is no history.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use anamnesis_domain::ids::OwnerKey;
 use anamnesis_domain::input::{Position, Topic};
 use anamnesis_domain::time::Timestamp;
+use anamnesis_pipeline::inbox::{FRAME_BYTES_MAX, HEADERS_MAX};
 use anamnesis_pipeline::log::{PAYLOAD_BYTES_MAX, Record};
 use bytes::Bytes;
 use rdkafka::message::{BorrowedMessage, Headers, Message};
@@ -27,8 +31,20 @@ pub struct Foreign {
     pub own_time: Timestamp,
     pub key: Option<Bytes>,
     pub payload: Option<Bytes>,
-    /// As text where they are text: `ce_type` and its like. Only read on `inbox`.
-    pub headers: Vec<(String, Bytes)>,
+    /// `ce_type` and its like, in order. Only read on `inbox`.
+    pub headers: Vec<(String, Option<Bytes>)>,
+    /// Why there is no more of it here.
+    pub lack: Option<Lack>,
+}
+
+/// Why a record is not here as it was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lack {
+    /// No record stands at this place.
+    NoRecord,
+    TooLarge,
+    /// On `inbox`: the name of a header is not UTF-8.
+    HeaderName,
 }
 
 impl std::fmt::Debug for Foreign {
@@ -42,30 +58,35 @@ impl std::fmt::Debug for Foreign {
 
 impl Foreign {
     pub(super) fn read(message: &BorrowedMessage<'_>, topic: Topic) -> Self {
-        let is_too_long = message.payload_len() > PAYLOAD_BYTES_MAX;
-        let payload = if is_too_long {
-            // Not copied: a reader's memory is bounded whatever was written.
-            Some(Bytes::new())
-        } else {
-            message.payload().map(Bytes::copy_from_slice)
-        };
-        let headers = match (topic, message.headers()) {
-            (Topic::Inbox, Some(headers)) => headers
-                .iter()
-                .map(|header| {
-                    let value = header.value.map(Bytes::copy_from_slice);
-                    (header.key.to_owned(), value.unwrap_or_default())
-                })
-                .collect(),
-            (_, _) => Vec::new(),
-        };
-        Self {
+        // An owner's key is short, and another one means nothing there.
+        let key = message.key().filter(|key| key.len() <= FRAME_BYTES_MAX);
+        let mut read = Self {
             offset: message.offset().unsigned_abs(),
             own_time: Timestamp::from_millis(message.timestamp().to_millis().unwrap_or(0)),
-            key: message.key().map(Bytes::copy_from_slice),
-            payload,
-            headers,
+            key: key.map(Bytes::copy_from_slice),
+            payload: None,
+            headers: Vec::new(),
+            lack: None,
+        };
+        // Not copied: a reader's memory is bounded whatever was written.
+        if message.payload_len() > PAYLOAD_BYTES_MAX {
+            read.lack = Some(Lack::TooLarge);
+            return read;
         }
+        if topic == Topic::Inbox {
+            let is_too_long = message.key_len() > FRAME_BYTES_MAX;
+            match headers(message) {
+                Ok(headers) if !is_too_long => read.headers = headers,
+                Ok(_) => read.lack = Some(Lack::TooLarge),
+                Err(lack) => read.lack = Some(lack),
+            }
+            if read.lack.is_some() {
+                read.key = None;
+                return read;
+            }
+        }
+        read.payload = message.payload().map(Bytes::copy_from_slice);
+        read
     }
 
     /// Stands for a place where no record is.
@@ -76,11 +97,17 @@ impl Foreign {
             key: None,
             payload: None,
             headers: Vec::new(),
+            lack: Some(Lack::NoRecord),
         }
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.payload.as_ref().map_or(0, Bytes::len)
+        let headers = self.headers.iter().map(|(name, value)| {
+            let value = value.as_ref().map_or(0, Bytes::len);
+            name.len() + value
+        });
+        let payload = self.payload.as_ref().map_or(0, Bytes::len);
+        payload + self.key.as_ref().map_or(0, Bytes::len) + headers.sum::<usize>()
     }
 
     pub(super) fn into_record(self, position: Position, appended_at: Timestamp) -> Record {
@@ -106,6 +133,30 @@ impl Foreign {
     }
 }
 
+fn headers(message: &BorrowedMessage<'_>) -> Result<Vec<(String, Option<Bytes>)>, Lack> {
+    let Some(headers) = message.headers() else {
+        return Ok(Vec::new());
+    };
+    if headers.count() > HEADERS_MAX {
+        return Err(Lack::TooLarge);
+    }
+    // The library takes it for granted that a name is UTF-8, and panics.
+    let read = catch_unwind(AssertUnwindSafe(|| {
+        let mut bytes = message.key_len();
+        let mut read = Vec::with_capacity(headers.count());
+        for header in headers.iter() {
+            bytes += header.key.len() + header.value.map_or(0, <[u8]>::len);
+            if bytes > FRAME_BYTES_MAX {
+                return Err(Lack::TooLarge);
+            }
+            let value = header.value.map(Bytes::copy_from_slice);
+            read.push((header.key.to_owned(), value));
+        }
+        Ok(read)
+    }));
+    read.unwrap_or(Err(Lack::HeaderName))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +168,7 @@ mod tests {
             key: key.map(Bytes::copy_from_slice),
             payload: payload.map(Bytes::copy_from_slice),
             headers: Vec::new(),
+            lack: None,
         };
         let position = Position {
             topic,

@@ -1,16 +1,9 @@
 //! How is a connection made, and what must hold on it?
 
-use std::fs::File;
 use std::future::poll_fn;
-use std::io::BufReader;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anamnesis_pipeline::keyring::KeyringError;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
@@ -60,7 +53,8 @@ impl Connector {
             ));
         }
         let tls = if is_encrypted {
-            Some(MakeRustlsConnect::new(tls(config.tls_ca_file.as_deref())?))
+            let tls = crate::tls::client_config(config.tls_ca_file.as_deref());
+            Some(MakeRustlsConnect::new(tls.map_err(|what| unusable(&what))?))
         } else {
             // "prefer" would also be content without, whoever stands in between: in clear at once.
             server.ssl_mode(SslMode::Disable);
@@ -136,41 +130,4 @@ where
             notice(notification.payload());
         }
     }
-}
-
-fn tls(ca_file: Option<&Path>) -> Result<ClientConfig, KeyringError> {
-    let mut roots = RootCertStore::empty();
-    match ca_file {
-        Some(path) => {
-            let unreadable = || {
-                unusable(&format!(
-                    "{} holds no certificates in PEM form",
-                    path.display()
-                ))
-            };
-            let file = File::open(path)
-                .map_err(|error| unusable(&format!("cannot read {}: {error}", path.display())))?;
-            for certificate in CertificateDer::pem_reader_iter(BufReader::new(file)) {
-                let certificate = certificate.map_err(|_| unreadable())?;
-                roots.add(certificate).map_err(|_| unreadable())?;
-            }
-            if roots.is_empty() {
-                return Err(unreadable());
-            }
-        }
-        None => {
-            let system = rustls_native_certs::load_native_certs();
-            roots.add_parsable_certificates(system.certs);
-            if roots.is_empty() {
-                return Err(unusable(
-                    "the system has no certificate authorities: name them as tls_ca_file",
-                ));
-            }
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(&error.to_string()))?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }

@@ -4,4 +4,6 @@ mod postgres;
 
 mod kafka;
 mod qdrant;
+mod registry;
 mod shard;
+mod site;

@@ -154,6 +154,7 @@ fn tell(opened: &Opened) -> String {
         | Opened::Parked(_)
         | Opened::Unparked(_)
         | Opened::Receipt(_)
+        | Opened::InboxRead(_)
         | Opened::Access { .. } => format!("{opened:?}"),
     }
 }

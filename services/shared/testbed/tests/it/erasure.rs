@@ -296,6 +296,7 @@ fn the_erased_words_are_in_no_record_that_can_be_opened() {
                 | Opened::Parked(_)
                 | Opened::Unparked(_)
                 | Opened::Receipt(_)
+                | Opened::InboxRead(_)
                 | Opened::Embedding { .. }
                 | Opened::Access { .. }
                 | Opened::WriterStarted { .. } => continue,

@@ -2,6 +2,7 @@
 
 mod erasure;
 mod fencing_model;
+mod inbox;
 mod ledger;
 mod parking;
 mod simulation;

@@ -1,5 +1,7 @@
 //! What is sealed comes back, until its key is destroyed.
 
+use anamnesis_domain::receipt::InboxRejected;
+
 use super::*;
 
 #[tokio::test]
@@ -404,6 +406,29 @@ async fn records_without_a_body_come_back() {
         .await
         .unwrap();
     assert_eq!(opened, Opened::Receipt(receipt));
+
+    let read = InboxRead {
+        partition: 7,
+        from: 1,
+        next: 12,
+        read: 11,
+        accepted: 10,
+        rejected_count: 1,
+        rejected: vec![InboxRejected {
+            offset: 4,
+            code: "invalid_json".into(),
+        }],
+        at: at(4),
+    };
+    let record = codec.inbox_read(&read).unwrap();
+    let logged_read = logged(Topic::Receipts, 1, &record);
+    let opened = open_one(&codec, &logged_read).await.unwrap();
+    assert_eq!(opened, Opened::InboxRead(read));
+    // Under an owner's key it would move with that owner.
+    let mut moved = logged_read;
+    moved.key = key;
+    let refused = open_one(&codec, &moved).await.unwrap_err();
+    assert_eq!(refused.reason(), "wrong_owner");
 
     let record = codec.writer_started(at(4)).unwrap();
     let opened = open_one(&codec, &logged(Topic::Memories, 5, &record))

@@ -1,10 +1,11 @@
 //! The log over a real Kafka broker: the contract, and what only a cluster can do wrong.
 
 mod assignment;
-mod broker;
+pub(crate) mod broker;
 mod driving;
 mod faults;
 mod foreign;
+mod inbox;
 mod speed;
 mod topics;
 
