@@ -45,6 +45,7 @@ if [ "${1:-all}" = quick ]; then
     ANAMNESIS_SEEDS=${ANAMNESIS_SEEDS:-50} step "light crates" cargo test --locked --quiet
     exit
 fi
+step "alert rules" infra/prometheus/check.sh
 step lints cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
 # Real servers, on this machine and for these tests only. One that does not start is a failure.
 start_servers() {

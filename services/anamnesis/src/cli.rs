@@ -69,6 +69,8 @@ pub enum Command {
     /// Make the topics of a log in Kafka, or say what differs from what they must be.
     #[command(subcommand)]
     Topics(TopicsCommand),
+    /// Ask the process that is configured here whether it is ready: for health checks.
+    Ready(ServeArgs),
     /// Print the effective configuration, secrets masked.
     Config(ServeArgs),
     /// Import events from JSON Lines or the files of an evaluation set.
@@ -112,6 +114,7 @@ impl Command {
             | Self::Forgetter(_)
             | Self::Recall(_)
             | Self::Topics(_)
+            | Self::Ready(_)
             | Self::Config(_)
             | Self::Import(_)
             | Self::Eval(_)
@@ -133,6 +136,7 @@ impl Command {
             | Self::Indexer(args)
             | Self::Forgetter(args)
             | Self::Recall(args)
+            | Self::Ready(args)
             | Self::Config(args) => Flags {
                 data_dir: args.data.data.clone(),
                 listen: args.listen,
@@ -461,6 +465,8 @@ mod tests {
             "serve",
             "serve --config f.toml --data d --listen 127.0.0.1:7701",
             "--config f.toml config",
+            "ready",
+            "ready --listen 127.0.0.1:7701",
             "intake --config f.toml",
             "extractor --config f.toml --listen 127.0.0.1:7711",
             "validity-manager --config f.toml --data d",

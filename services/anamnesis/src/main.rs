@@ -69,6 +69,7 @@ async fn dispatch(command: Command, config: Config) -> Result<Exit, Failure> {
         Command::Indexer(_) => commands::serve::run(config, Role::Indexer).await,
         Command::Forgetter(_) => commands::serve::run(config, Role::Forgetter).await,
         Command::Recall(_) => commands::serve::run(config, Role::Recall).await,
+        Command::Ready(_) => commands::ready::run(&config).await,
         Command::Topics(command) => commands::topics::run(config, command).await,
         Command::Import(args) => commands::import::run(config, args).await,
         Command::Export(args) => commands::export::run(config, args).await,

@@ -73,7 +73,7 @@ pub const BROKEN_OWNERS: &str = "anamnesis_broken_owners";
 pub const OPEN_ERASURES: &str = "anamnesis_open_erasures";
 /// Age of the oldest of them.
 pub const OLDEST_ERASURE_SECONDS: &str = "anamnesis_oldest_open_erasure_seconds";
-/// Generation in use, by store.
+/// Generation in use, by store: a number that grows with each rebuild.
 pub const GENERATION: &str = "anamnesis_store_generation";
 /// Reading clients of the log that stalled and were made anew.
 pub const REBUILT_READERS_TOTAL: &str = "anamnesis_rebuilt_readers_total";
@@ -551,7 +551,11 @@ fn watched() -> Vec<Metric> {
             "age of the oldest erasure that is not finished",
             vec![("step", of(&STEPS))],
         ),
-        gauge(GENERATION, "generation in use", vec![("store", stores())]),
+        gauge(
+            GENERATION,
+            "generation in use, a number that grows with each rebuild",
+            vec![("store", stores())],
+        ),
         gauge(
             DRIFT_EVERY_SECONDS,
             "time between two owners compared; 0 for never",

@@ -16,6 +16,7 @@ use anamnesis_pipeline::consumer::StageError;
 use anamnesis_pipeline::log::Log;
 use anamnesis_pipeline::stands::Stands;
 use anamnesis_pipeline::stores::{Records, Store};
+use anamnesis_servers::generations::Generations as ServerGenerations;
 use anamnesis_validity_manager::stage::STAGE as MANAGER;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::Instant;
@@ -48,6 +49,8 @@ pub struct Watch {
     clock: Arc<dyn Clock>,
     stands: Stands,
     generations: Vec<(Store, u64)>,
+    /// Of stores on servers, the server says which one is live.
+    on_servers: Vec<(Store, Arc<dyn ServerGenerations>)>,
     /// Zero for never.
     drift_every: Duration,
     started: Instant,
@@ -60,6 +63,8 @@ struct Seen {
     stages: Option<SeenStages>,
     ledger: Option<SeenLedger>,
     memories: Vec<(Kind, Status, u64)>,
+    /// Of stores on servers.
+    generations: BTreeMap<Store, u64>,
 }
 
 struct SeenStages {
@@ -88,7 +93,6 @@ impl Watch {
         shutdown: &CancellationToken,
     ) -> Self {
         let drift_every = base.config.watch.drift_every.duration();
-        // Those on servers are named, not numbered, and the server says which is live.
         let generations = node.map_or_else(Vec::new, |node| {
             let local = Store::ALL.into_iter();
             let local = local.filter(|store| !node.remote.contains_key(store));
@@ -96,11 +100,17 @@ impl Watch {
                 .map(|store| (store, node.generations.number(store)))
                 .collect()
         });
+        let on_servers = node.map_or_else(Vec::new, |node| {
+            let held = node.remote.iter();
+            held.map(|(store, held)| (*store, held.generations.clone()))
+                .collect()
+        });
         let watch = Self {
             log: base.log.clone(),
             clock: base.clock.clone(),
             stands: stands.clone(),
             generations,
+            on_servers,
             drift_every: drift_every.unwrap_or_default(),
             started: Instant::now(),
             metrics,
@@ -138,6 +148,7 @@ impl Watch {
                 .look(&readiness, records.as_deref(), looks % LOOKS_PER_COUNT == 0)
                 .await;
             trouble.note(looked);
+            self.look_at_generations().await;
             looks += 1;
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -164,6 +175,18 @@ impl Watch {
             self.seen().memories = memories;
         }
         Ok(())
+    }
+
+    /// What cannot be asked keeps its last answer.
+    async fn look_at_generations(&self) {
+        for (store, generations) in &self.on_servers {
+            if let Ok(Some(live)) = generations.live().await {
+                // Named by the moment at which it was begun.
+                let digits: String = live.chars().filter(char::is_ascii_digit).collect();
+                let number = digits.parse().unwrap_or_default();
+                self.seen().generations.insert(*store, number);
+            }
+        }
     }
 
     async fn look_at_ledgers(self, codec: Codec, mut sampler: Option<Sampler>) {
@@ -255,7 +278,7 @@ impl Watch {
             Family::single(DRIFT_EVERY_SECONDS, self.drift_every.as_secs_f64()),
             Family::single(REBUILT_READERS_TOTAL, self.log.rebuilt_readers() as f64),
             self.ages(&seen),
-            self.generations(),
+            self.generations(&seen),
         ];
         all.extend(self.stages(seen.stages.as_ref()));
         if let Some(ledger) = &seen.ledger {
@@ -290,10 +313,12 @@ impl Watch {
         ages
     }
 
-    fn generations(&self) -> Family {
+    fn generations(&self, seen: &Seen) -> Family {
         let mut generations = Family::new(GENERATION);
-        for (store, number) in &self.generations {
-            generations.push(&[store.as_str()], *number as f64);
+        let on_servers = seen.generations.iter();
+        let on_servers = on_servers.map(|(store, number)| (*store, *number));
+        for (store, number) in self.generations.iter().copied().chain(on_servers) {
+            generations.push(&[store.as_str()], number as f64);
         }
         generations
     }

@@ -14,7 +14,7 @@ use anamnesis_pipeline::embedder::ModelIdentity;
 use anamnesis_pipeline::fold;
 use anamnesis_pipeline::history::History;
 use anamnesis_pipeline::log::EventLog;
-use anamnesis_pipeline::stores::{Projection, RowDigest, Store};
+use anamnesis_pipeline::stores::{Projection, RowDigest, Store, StoreError};
 
 use crate::diff::{Drift, compare};
 use crate::ledger::Ledger;
@@ -22,7 +22,8 @@ use crate::ledger::Ledger;
 /// What was found of one owner.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Sample {
-    /// Rows compared, by store; a store that has not applied the owner's last decision is not in it.
+    /// Rows compared, by store; a store that is away, or has not applied the owner's last decision, is
+    /// not in it.
     pub rows: BTreeMap<Store, u64>,
     pub drift: Vec<Drift>,
 }
@@ -50,12 +51,12 @@ pub async fn sample(
     let partition = ledger.partition();
     let mut held = Vec::new();
     for store in stores {
-        let checkpoint = store.checkpoint(partition).await?;
-        held.push(Held {
-            store: store.store(),
-            stood: checkpoint.map_or(0, |checkpoint| checkpoint.next),
-            rows: store.rows(OwnerScope::of_log_record(owner)).await?,
-        });
+        match hold(&**store, partition, owner).await {
+            Ok(one) => held.push(one),
+            // A store that is away keeps nobody from looking at the others.
+            Err(error) if error.is_retryable() => (),
+            Err(error) => return Err(error.into()),
+        }
     }
     // Everything that the stores can have applied is in the log by now.
     ledger.advance(log, codec).await?;
@@ -91,6 +92,15 @@ pub async fn sample(
         }
     }
     Ok(sample)
+}
+
+async fn hold(store: &dyn Projection, partition: u32, owner: OwnerKey) -> Result<Held, StoreError> {
+    let checkpoint = store.checkpoint(partition).await?;
+    Ok(Held {
+        store: store.store(),
+        stood: checkpoint.map_or(0, |checkpoint| checkpoint.next),
+        rows: store.rows(OwnerScope::of_log_record(owner)).await?,
+    })
 }
 
 /// The owner's vectors of this model; the first of a memory wins.

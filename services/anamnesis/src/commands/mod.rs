@@ -8,6 +8,7 @@ pub mod forget;
 pub mod health_check;
 pub mod import;
 pub mod parked;
+pub mod ready;
 pub mod rebuild;
 pub mod serve;
 pub mod topics;

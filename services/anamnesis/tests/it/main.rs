@@ -5,6 +5,7 @@
 
 mod commands;
 mod crash;
+mod deploy;
 mod erasure;
 mod fleet;
 mod fleet_crash;
