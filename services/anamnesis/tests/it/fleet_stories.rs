@@ -175,6 +175,15 @@ async fn serve_shard(
     let records: Arc<dyn Records> =
         Arc::new(SqliteRecords::open(&folder.join("records"), feed).unwrap());
     let text: Arc<dyn TextIndex> = Arc::new(TantivyText::open(&folder.join("text"), feed).unwrap());
+    // A copy that has not applied the log's first record is behind, and would say so.
+    for partition in 0..PARTITIONS {
+        let next = Checkpoint {
+            log_id: feed.log_id,
+            next: log.end(Topic::Memories, partition).await.unwrap(),
+        };
+        records.apply(partition, 0, &[], next).await.unwrap();
+        text.apply(partition, 0, &[], next).await.unwrap();
+    }
     let all = Partitions::new(0..PARTITIONS).unwrap();
     let listen = "127.0.0.1:0".parse().unwrap();
     let parts = ShardParts {
