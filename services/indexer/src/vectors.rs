@@ -187,6 +187,7 @@ fn embedded(payload: &[u8]) -> Option<(MemoryId, ModelIdentity)> {
         | Header::Parked(_)
         | Header::Unparked(_)
         | Header::Access(_)
-        | Header::ErasureReceipt(_) => None,
+        | Header::ErasureReceipt(_)
+        | Header::InboxRead(_) => None,
     }
 }
