@@ -34,20 +34,21 @@ fn as_json(yaml: &Yaml) -> Value {
         Yaml::Boolean(is) => (*is).into(),
         Yaml::Array(list) => list.iter().map(as_json).collect(),
         Yaml::Hash(hash) => {
-            let mut object = Map::new();
+            let mut merged_into = Map::new();
             for (key, value) in hash {
                 let key = key.as_str().expect("keys are words");
                 let value = as_json(value);
-                let merged = match value {
-                    Value::Object(merged) if key == "<<" => merged,
-                    value => Map::from_iter([(key.to_owned(), value)]),
+                let merged = if key == "<<" {
+                    object(&value).clone()
+                } else {
+                    Map::from_iter([(key.to_owned(), value)])
                 };
                 for (key, value) in merged {
                     // What is written beside a merge wins, and stands after it.
-                    object.insert(key, value);
+                    merged_into.insert(key, value);
                 }
             }
-            object.into()
+            merged_into.into()
         }
         Yaml::Null => Value::Null,
         Yaml::Alias(_) | Yaml::BadValue => panic!("an alias that names nothing"),
@@ -115,7 +116,7 @@ fn every_service_is_there_and_is_checked() {
     }
     let mut roles = BTreeSet::new();
     for (name, (command, service)) in ours() {
-        let role = match command {
+        let role = match &command {
             Command::Intake(_) => "intake",
             Command::Extractor(_) => "extractor",
             Command::ValidityManager(_) => "validity-manager",
@@ -123,7 +124,19 @@ fn every_service_is_there_and_is_checked() {
             Command::Forgetter(_) => "forgetter",
             Command::Recall(_) => "recall",
             Command::Topics(_) => "topics",
-            other => panic!("{name} runs {other:?}"),
+            Command::Demo
+            | Command::Serve(_)
+            | Command::Ready(_)
+            | Command::Config(_)
+            | Command::Import(_)
+            | Command::Export(_)
+            | Command::Audit(_)
+            | Command::Rebuild(_)
+            | Command::Eval(_)
+            | Command::DecayCurve(_)
+            | Command::Forget(_)
+            | Command::Parked(_)
+            | Command::HealthCheck(_) => panic!("{name} runs {command:?}"),
         };
         roles.insert(role);
         // Whoever waits for nobody can be started in any order.
