@@ -92,7 +92,14 @@ impl Node {
     pub fn shard_indexer(&self) -> Arc<dyn Stage> {
         let local = self.stores.projections().into_iter();
         let local = local.filter(|store| !self.remote.contains_key(&store.store()));
-        Arc::new(self.indexer(local.collect()))
+        Arc::new(Indexer {
+            copy: self
+                .config
+                .shard
+                .as_ref()
+                .map(|shard| shard.replica.clone()),
+            ..self.indexer(local.collect())
+        })
     }
 
     /// The stores on servers, each in a fold of its own.
@@ -113,6 +120,7 @@ impl Node {
             embed: self.embed.clone(),
             stores,
             snapshots: self.snapshots.clone(),
+            copy: None,
         }
     }
 

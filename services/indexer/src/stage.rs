@@ -12,7 +12,7 @@ use std::time::Instant;
 use anamnesis_domain::evolve::evolve;
 use anamnesis_domain::ids::{ErasureId, KeyId, LogId, MemoryId, OwnerKey};
 use anamnesis_domain::input::{Target, Topic};
-use anamnesis_domain::receipt::ErasureReceipt;
+use anamnesis_domain::receipt::{ErasureReceipt, place};
 use anamnesis_domain::skeleton::{Skeleton, Verdict};
 use anamnesis_domain::state::OwnerState;
 use anamnesis_domain::time::Timestamp;
@@ -59,6 +59,8 @@ pub struct Indexer {
     pub embed: Embed,
     pub stores: Vec<Arc<dyn Projection>>,
     pub snapshots: Snaps,
+    /// Which of several copies of its stores this one keeps, as receipts name it.
+    pub copy: Option<String>,
 }
 
 #[async_trait]
@@ -122,6 +124,7 @@ impl Stage for Indexer {
             skeleton,
             states: OwnerStates::default(),
             vectors,
+            copy: self.copy.clone(),
             physical: Vec::new(),
             physical_since: None,
         };
@@ -169,6 +172,7 @@ struct Folding {
     skeleton: Skeleton,
     states: OwnerStates,
     vectors: Option<VectorBook>,
+    copy: Option<String>,
     /// Erasures whose bytes are still to be rewritten.
     physical: Vec<(ErasureId, OwnerKey)>,
     /// Since when the oldest of them waits.
@@ -445,8 +449,8 @@ impl Folding {
         for (erasure, owner, keys) in erased {
             let mut receipts = vec![receipt(erasure, owner, "keyring", "effective", keys, now)];
             for (store, _) in &self.stores {
-                let place = store.store().as_str();
-                receipts.push(receipt(erasure, owner, place, "effective", 0, now));
+                let place = self.place_of(&**store);
+                receipts.push(receipt(erasure, owner, &place, "effective", 0, now));
             }
             self.write_receipts(&receipts).await?;
             self.physical.push((erasure, owner));
@@ -465,14 +469,18 @@ impl Folding {
         let mut receipts = Vec::new();
         for (erasure, owner) in &self.physical {
             for (store, _) in &self.stores {
-                let place = store.store().as_str();
-                receipts.push(receipt(*erasure, *owner, place, "physical", 0, now));
+                let place = self.place_of(&**store);
+                receipts.push(receipt(*erasure, *owner, &place, "physical", 0, now));
             }
         }
         self.write_receipts(&receipts).await?;
         self.physical.clear();
         self.physical_since = None;
         Ok(())
+    }
+
+    fn place_of(&self, store: &dyn Projection) -> String {
+        place(store.store().as_str(), self.copy.as_deref())
     }
 
     async fn write_receipts(&self, receipts: &[ErasureReceipt]) -> Result<(), StageError> {
@@ -490,11 +498,8 @@ impl Folding {
     async fn find_unfinished(&mut self) -> Result<(), StageError> {
         let end = self.log.end(Topic::Receipts, self.partition).await?;
         let mut from = self.log.start(Topic::Receipts, self.partition).await?;
-        let places: BTreeSet<&str> = self
-            .stores
-            .iter()
-            .map(|(store, _)| store.store().as_str())
-            .collect();
+        let stores = self.stores.iter();
+        let places: BTreeSet<String> = stores.map(|(store, _)| self.place_of(&**store)).collect();
         let mut open: BTreeSet<(ErasureId, OwnerKey)> = BTreeSet::new();
         while from < end {
             let records = self
@@ -513,7 +518,7 @@ impl Folding {
                 let Ok(Opened::Receipt(receipt)) = opened else {
                     continue;
                 };
-                if !places.contains(receipt.place.as_str()) {
+                if !places.contains(&receipt.place) {
                     continue;
                 }
                 let id = (receipt.erasure, receipt.owner);

@@ -197,6 +197,7 @@ impl Play {
                 embed: ground.embed.clone(),
                 stores: ground.stores.projections(),
                 snapshots,
+                copy: None,
             }),
         ];
         let mut consumers = Vec::new();

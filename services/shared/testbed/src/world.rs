@@ -360,6 +360,7 @@ impl World {
             embed: self.embed.clone(),
             stores,
             snapshots: self.snapshots.clone() as Snaps,
+            copy: None,
         };
         Consumer::new(self.log(), Arc::new(stage), partition, self.clock.clone())
     }

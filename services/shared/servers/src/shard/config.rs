@@ -28,6 +28,10 @@ pub struct ShardsConfig {
     /// How often a replica that is left out is looked at again, and how long it may take to answer then.
     #[serde(default = "look_again_default", with = "crate::period")]
     pub look_again_after: Duration,
+    /// The longest lease of the indexers: an erasure that not every replica has confirmed counts as
+    /// effective after it.
+    #[serde(default = "lease_default", with = "crate::period")]
+    pub lease: Duration,
     /// Environment variable that holds the token. Without one, all replicas must be on loopback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_env: Option<String>,
@@ -100,6 +104,7 @@ impl ShardsConfig {
             deadline: deadline_default(),
             sweep_deadline: sweep_deadline_default(),
             look_again_after: look_again_default(),
+            lease: lease_default(),
             token_env: None,
             tls_ca_file: None,
         }

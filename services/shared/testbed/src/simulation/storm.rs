@@ -127,6 +127,7 @@ impl Sim {
                     .map(|store| store.clone() as Arc<dyn Projection>)
                     .collect(),
                 snapshots: snapshots.clone(),
+                copy: None,
             })
         };
         // All stores in one stage, or two stages that lag on their own.
