@@ -106,7 +106,10 @@ impl Node {
     pub fn server_indexers(&self) -> Vec<Arc<dyn Stage>> {
         let held = self.remote.keys();
         held.map(|store| {
-            let stage: Arc<dyn Stage> = Arc::new(self.indexer(vec![self.projection(*store)]));
+            let stage: Arc<dyn Stage> = Arc::new(Indexer {
+                compacts_aside: true,
+                ..self.indexer(vec![self.projection(*store)])
+            });
             stage
         })
         .collect()
@@ -121,6 +124,7 @@ impl Node {
             stores,
             snapshots: self.snapshots.clone(),
             copy: None,
+            compacts_aside: false,
         }
     }
 

@@ -24,8 +24,9 @@ use anamnesis_pipeline::fold::{self, Folded};
 use anamnesis_pipeline::log::{Log, Record};
 use anamnesis_pipeline::owner_states::OwnerStates;
 use anamnesis_pipeline::snapshots::{self, Snaps};
-use anamnesis_pipeline::stores::{Change, Checkpoint, Projection, Store};
+use anamnesis_pipeline::stores::{Change, Checkpoint, Projection, Store, StoreError};
 use async_trait::async_trait;
+use tokio::task::JoinHandle;
 
 use crate::metrics;
 use crate::vectors::VectorBook;
@@ -61,6 +62,8 @@ pub struct Indexer {
     pub snapshots: Snaps,
     /// Which of several copies of its stores this one keeps, as receipts name it.
     pub copy: Option<String>,
+    /// Whether bytes are rewritten beside the stage, which goes on meanwhile: for stores that take long.
+    pub compacts_aside: bool,
 }
 
 #[async_trait]
@@ -125,6 +128,8 @@ impl Stage for Indexer {
             states: OwnerStates::default(),
             vectors,
             copy: self.copy.clone(),
+            compacts_aside: self.compacts_aside,
+            compacting: None,
             physical: Vec::new(),
             physical_since: None,
         };
@@ -173,10 +178,24 @@ struct Folding {
     states: OwnerStates,
     vectors: Option<VectorBook>,
     copy: Option<String>,
+    compacts_aside: bool,
+    compacting: Option<Compacting>,
     /// Erasures whose bytes are still to be rewritten.
     physical: Vec<(ErasureId, OwnerKey)>,
     /// Since when the oldest of them waits.
     physical_since: Option<Timestamp>,
+}
+
+/// Bytes that are being rewritten beside the stage, and the erasures that wait for it.
+struct Compacting {
+    done: JoinHandle<Result<(), StoreError>>,
+    erasures: Vec<(ErasureId, OwnerKey)>,
+}
+
+impl Drop for Compacting {
+    fn drop(&mut self) {
+        self.done.abort();
+    }
 }
 
 /// Changes that one record makes.
@@ -258,6 +277,7 @@ impl Running for Folding {
         }
         // Usually bytes are rewritten when there is nothing else to do; a busy log must not put it off,
         // nor that the erasure stood before a restart.
+        self.take_compacted(now).await?;
         if !self.physical.is_empty() {
             self.physical_since.get_or_insert(now);
         }
@@ -460,23 +480,51 @@ impl Folding {
 
     /// Rewrites the stores' files so that no erased byte is left, once for all that is due.
     async fn rewrite_bytes(&mut self, now: Timestamp) -> Result<(), StageError> {
-        if self.physical.is_empty() {
+        self.take_compacted(now).await?;
+        if self.physical.is_empty() || self.compacting.is_some() {
             return Ok(());
         }
-        for (store, _) in &self.stores {
-            store.compact().await?;
+        let erasures = std::mem::take(&mut self.physical);
+        self.physical_since = None;
+        let stores: Vec<_> = self.stores.iter().map(|(store, _)| store.clone()).collect();
+        if self.compacts_aside {
+            let done = tokio::spawn(compact_all(stores));
+            self.compacting = Some(Compacting { done, erasures });
+            return Ok(());
         }
+        compact_all(stores).await?;
+        self.acknowledge_physical(&erasures, now).await
+    }
+
+    /// What was rewritten beside the stage by now.
+    async fn take_compacted(&mut self, now: Timestamp) -> Result<(), StageError> {
+        let is_done = |compacting: &mut Compacting| compacting.done.is_finished();
+        let Some(mut compacted) = self.compacting.take_if(is_done) else {
+            return Ok(());
+        };
+        let done = (&mut compacted.done).await;
+        match done {
+            Ok(Ok(())) => self.acknowledge_physical(&compacted.erasures, now).await,
+            Ok(Err(error)) => Err(error.into()),
+            Err(error) => Err(StageError::Broken {
+                what: format!("bytes were not rewritten: {error}"),
+            }),
+        }
+    }
+
+    async fn acknowledge_physical(
+        &self,
+        erasures: &[(ErasureId, OwnerKey)],
+        now: Timestamp,
+    ) -> Result<(), StageError> {
         let mut receipts = Vec::new();
-        for (erasure, owner) in &self.physical {
+        for (erasure, owner) in erasures {
             for (store, _) in &self.stores {
                 let place = self.place_of(&**store);
                 receipts.push(receipt(*erasure, *owner, &place, "physical", 0, now));
             }
         }
-        self.write_receipts(&receipts).await?;
-        self.physical.clear();
-        self.physical_since = None;
-        Ok(())
+        self.write_receipts(&receipts).await
     }
 
     fn place_of(&self, store: &dyn Projection) -> String {
@@ -532,6 +580,13 @@ impl Folding {
         self.physical = open.into_iter().collect();
         Ok(())
     }
+}
+
+async fn compact_all(stores: Vec<Arc<dyn Projection>>) -> Result<(), StoreError> {
+    for store in &stores {
+        store.compact().await?;
+    }
+    Ok(())
 }
 
 fn receipt(

@@ -11,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use anamnesis::node::Node;
 use serde_json::Value;
@@ -402,7 +403,8 @@ impl Fleet {
 
     /// Waits until everything accepted is decided and in every store.
     pub(crate) async fn settle(&self) {
-        self.http("recall-a").settle().await;
+        let recall = self.http("recall-a");
+        recall.settle_looking(Duration::from_secs(3)).await;
     }
 
     /// What must hold of any settled fleet: balance, chain and stores.

@@ -198,6 +198,7 @@ impl Play {
                 stores: ground.stores.projections(),
                 snapshots,
                 copy: None,
+                compacts_aside: false,
             }),
         ];
         let mut consumers = Vec::new();

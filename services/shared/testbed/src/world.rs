@@ -361,6 +361,7 @@ impl World {
             stores,
             snapshots: self.snapshots.clone() as Snaps,
             copy: None,
+            compacts_aside: false,
         };
         Consumer::new(self.log(), Arc::new(stage), partition, self.clock.clone())
     }

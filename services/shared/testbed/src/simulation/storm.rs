@@ -128,6 +128,7 @@ impl Sim {
                     .collect(),
                 snapshots: snapshots.clone(),
                 copy: None,
+                compacts_aside: false,
             })
         };
         // All stores in one stage, or two stages that lag on their own.
