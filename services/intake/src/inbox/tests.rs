@@ -98,11 +98,14 @@ async fn receipts(world: &World, partition: u32) -> Vec<InboxRead> {
         .await
         .unwrap();
     let opened = world.intake.codec.open(&records).await.unwrap();
-    let reads = opened.into_iter().map(|opened| match opened.unwrap() {
-        Opened::InboxRead(read) => read,
-        other => panic!("{other:?}"),
-    });
-    reads.collect()
+    let mut reads = Vec::new();
+    for opened in opened {
+        let Ok(Opened::InboxRead(read)) = opened else {
+            panic!("{opened:?}");
+        };
+        reads.push(read);
+    }
+    reads
 }
 
 async fn settle(reading: &mut Reading) -> Result<(), InboxError> {
