@@ -98,14 +98,14 @@ async fn receipts(world: &World, partition: u32) -> Vec<InboxRead> {
         .await
         .unwrap();
     let opened = world.intake.codec.open(&records).await.unwrap();
-    let mut reads = Vec::new();
-    for opened in opened {
-        let Ok(Opened::InboxRead(read)) = opened else {
+    let reads = opened.into_iter().map(|opened| {
+        let opened = opened.unwrap();
+        let Opened::InboxRead(read) = opened else {
             panic!("{opened:?}");
         };
-        reads.push(read);
-    }
-    reads
+        read
+    });
+    reads.collect()
 }
 
 async fn settle(reading: &mut Reading) -> Result<(), InboxError> {
