@@ -271,6 +271,17 @@ impl Cursor {
         self.next += 1;
     }
 
+    /// Whether the record before `next` came from this queue, since the cursor was put at a place.
+    pub(super) fn goes_on(&self) -> bool {
+        self.before.is_some()
+    }
+
+    /// No record stands before this one, which is kept for the next read.
+    pub(super) fn pass_over(&mut self, ahead: u64) {
+        self.next = ahead;
+        self.run = Run::starting_at(ahead);
+    }
+
     /// Gives back what was taken and not wanted.
     pub(super) fn hold(&mut self, record: Foreign) {
         self.held = Some(record);

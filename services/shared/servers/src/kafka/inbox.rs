@@ -8,9 +8,9 @@ use anamnesis_pipeline::inbox::{Damage, Inbox, InboxBatch, InboxRecord};
 use anamnesis_pipeline::log::{EventLog, LogError};
 use async_trait::async_trait;
 
-use super::KafkaLog;
 use super::reader::Timed;
 use super::record::Lack;
+use super::{KafkaLog, Read};
 
 /// What somebody wrote here; nothing for a place without a record.
 fn record((foreign, appended_at): Timed) -> Option<InboxRecord> {
@@ -58,14 +58,18 @@ impl Inbox for KafkaLog {
         records_max: usize,
         bytes_max: usize,
     ) -> Result<InboxBatch, LogError> {
-        let timed = self
-            .read_foreign(Topic::Inbox, partition, from, records_max, bytes_max)
-            .await?;
-        let next = timed.last().map_or(from, |(last, _)| last.offset + 1);
-        Ok(InboxBatch {
-            records: timed.into_iter().filter_map(record).collect(),
-            next,
-        })
+        let index = self.index(Topic::Inbox, partition)?;
+        match self.read_on(index, from, records_max, bytes_max).await? {
+            Read::Records(timed) => {
+                let next = timed.last().map_or(from, |(last, _)| last.offset + 1);
+                let records = timed.into_iter().filter_map(record).collect();
+                Ok(InboxBatch { records, next })
+            }
+            Read::Hole(next) => Ok(InboxBatch {
+                records: Vec::new(),
+                next,
+            }),
+        }
     }
 
     async fn wait_beyond(

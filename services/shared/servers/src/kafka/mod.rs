@@ -222,7 +222,7 @@ impl KafkaLog {
             Failure::Kafka(error) => error.rdkafka_error_code().is_some_and(|code| {
                 [Code::OffsetOutOfRange, Code::AutoOffsetReset].contains(&code) || is_missing(code)
             }),
-            Failure::Gap | Failure::Late(_) => true,
+            Failure::Gap(_) | Failure::Late(_) => true,
             Failure::Log(_) => false,
         };
         if is_about_place {
@@ -252,7 +252,7 @@ impl KafkaLog {
             Failure::Late(_) => LogError::Unavailable {
                 reason: format!("{at} did not send the record at {offset} in time"),
             },
-            Failure::Gap => LogError::Unusable {
+            Failure::Gap(_) => LogError::Unusable {
                 what: format!(
                     "{at} holds no record at {offset}: it was compacted, or a transaction was written to it"
                 ),
@@ -289,6 +289,19 @@ impl KafkaLog {
         bytes_max: usize,
     ) -> Result<Vec<(Foreign, Timestamp)>, LogError> {
         let index = self.index(topic, partition)?;
+        match self.read_on(index, from, records_max, bytes_max).await? {
+            Read::Records(records) => Ok(records),
+            Read::Hole(_) => self.over_a_gap(index, from).await,
+        }
+    }
+
+    async fn read_on(
+        &self,
+        index: usize,
+        from: u64,
+        records_max: usize,
+        bytes_max: usize,
+    ) -> Result<Read, LogError> {
         let place = &self.places[index];
         if !place.is_known(from) {
             let bounds = self.bounds(index).await?;
@@ -297,24 +310,32 @@ impl KafkaLog {
                 return Err(place.out_of_range(from, bounds));
             }
             if from == bounds.end {
-                return Ok(Vec::new());
+                return Ok(Read::Records(Vec::new()));
             }
         }
         self.verify_at_times(index).await?;
         match self.readers.read(index, from, records_max, bytes_max).await {
-            Ok(records) => Ok(records),
-            Err(Failure::Gap) if topic == Topic::Inbox => self.over_a_gap(index, from).await,
+            Ok(records) => Ok(Read::Records(records)),
+            // Platforms may write transactions to `inbox`, whose markers take offsets.
+            Err(Failure::Gap(ahead)) if place.topic == Topic::Inbox => {
+                let bounds = self.bounds(index).await?;
+                if from < bounds.start {
+                    return Err(place.out_of_range(from, bounds));
+                }
+                if from >= bounds.end {
+                    // Not there any more, or not yet: nothing is passed over.
+                    return Ok(Read::Records(Vec::new()));
+                }
+                // Without a record behind it only the one place is known to be empty.
+                Ok(Read::Hole(ahead.unwrap_or(from + 1)))
+            }
             Err(failure) => Err(self.explain(index, from, failure).await),
         }
     }
 
-    /// Platforms may write transactions to `inbox`, whose markers take offsets.
+    /// Something that stands for a place without a record, for readers who want one of each.
     async fn over_a_gap(&self, index: usize, from: u64) -> Result<Vec<Timed>, LogError> {
         let place = &self.places[index];
-        let bounds = self.bounds(index).await?;
-        if from < bounds.start {
-            return Err(place.out_of_range(from, bounds));
-        }
         let own = Timestamp::from_millis(0);
         let at = place
             .times
@@ -333,6 +354,13 @@ impl KafkaLog {
             })
             .collect()
     }
+}
+
+/// What stands at a place.
+enum Read {
+    Records(Vec<Timed>),
+    /// No record up to this offset: `inbox` only.
+    Hole(u64),
 }
 
 #[async_trait]

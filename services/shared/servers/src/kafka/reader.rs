@@ -60,8 +60,8 @@ const PICK_UNUSED_MAX: Duration = Duration::from_secs(1);
 pub(super) enum Failure {
     Kafka(KafkaError),
     Log(LogError),
-    /// There are records behind it, and none here.
-    Gap,
+    /// There are records behind it, and none here. With the next one's offset, where it is known.
+    Gap(Option<u64>),
     /// It was not sent in time, by the client of this number.
     Late(Option<usize>),
 }
@@ -287,6 +287,11 @@ impl Readers {
             Err(Failure::Late(_)) => {
                 return Err(Failure::Late(lease.give_up()));
             }
+            Err(Failure::Gap(Some(ahead))) => {
+                // Whoever may pass over the hole goes on there.
+                lease.cursor()?.pass_over(ahead);
+                return Err(Failure::Gap(Some(ahead)));
+            }
             Err(failure) => return Err(failure),
         };
         let cursor = lease.cursor()?;
@@ -456,17 +461,19 @@ impl Readers {
         loop {
             arrivals.borrow_and_update();
             let cursor = lease.cursor()?;
-            let (is_hole, is_end) = match cursor.take(place) {
+            let (ahead, is_end) = match cursor.take(place) {
                 Taken::Record(record) => return Ok(record),
                 Taken::Failed(error) => return Err(error.into()),
-                Taken::Ahead(_) => (true, false),
-                Taken::End => (false, true),
-                Taken::Nothing => (false, false),
+                Taken::Ahead(offset) => (Some(offset), false),
+                Taken::End => (None, true),
+                Taken::Nothing => (None, false),
             };
-            if is_anew && (is_hole || is_end) {
-                return Err(Failure::Gap);
+            // A queue that gave the record before this place gives what follows it.
+            let is_believed = is_anew || cursor.goes_on();
+            if is_believed && ahead.is_some() || is_anew && is_end {
+                return Err(Failure::Gap(ahead));
             }
-            if is_hole || (!is_anew && began.elapsed() > GAP_AFTER) {
+            if ahead.is_some() || (!is_anew && began.elapsed() > GAP_AFTER) {
                 let from = lease.cursor()?.next;
                 lease.seek(from).await?;
                 is_anew = true;

@@ -372,6 +372,75 @@ async fn a_large_transaction_that_was_given_up_does_not_hold_others_up() {
     assert!(began.elapsed() < Duration::from_secs(30));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_small_transactions_are_read_at_speed() {
+    let prefix = Prefix::new(&shared_brokers(), 1);
+    let log = prefix.log().await;
+    let producer: FutureProducer = prefix
+        .client()
+        .set("transactional.id", prefix.name(Topic::Inbox))
+        .create()
+        .unwrap();
+    producer.init_transactions(WITHIN).unwrap();
+    for n in 0..200 {
+        producer.begin_transaction().unwrap();
+        let event = site::plain("h/a", &format!("{n}"), "one of many");
+        send(&prefix, &producer, 0, &of(&event)).await;
+        producer.commit_transaction(WITHIN).unwrap();
+    }
+    let intake = site::intake(log.clone());
+    let mut reading = site::reader(log.clone(), &intake, None).reading(0);
+    let began = Instant::now();
+    let mut read = 0;
+    while read < 200 {
+        if let Progress::Advanced(count) = reading.turn().await.unwrap() {
+            read += count;
+        }
+    }
+    println!("200 transactions: {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(20));
+    // The marker at the end is passed over as well.
+    settle(&mut reading).await.unwrap();
+    assert_eq!(reading.position(), Some(log_end(&*log, 0).await));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_is_open_is_waited_for_and_not_passed_over() {
+    let prefix = Prefix::new(&shared_brokers(), 1);
+    let log = prefix.log().await;
+    let intake = site::intake(log.clone());
+    let plain = producer(&prefix);
+    let put = async |id: &str, text: &str| {
+        send(&prefix, &plain, 0, &of(&site::plain("h/a", id, text))).await;
+    };
+    put("1", "1 before").await;
+    let producer: FutureProducer = prefix
+        .client()
+        .set("transactional.id", prefix.name(Topic::Inbox))
+        .create()
+        .unwrap();
+    producer.init_transactions(WITHIN).unwrap();
+    producer.begin_transaction().unwrap();
+    let within = of(&site::plain("h/a", "2", "2 within"));
+    send(&prefix, &producer, 0, &within).await;
+    put("3", "3 beside").await;
+    let mut reading = site::reader(log.clone(), &intake, None).reading(0);
+    for _ in 0..3 {
+        settle(&mut reading).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(site::texts(&intake).await, ["h/patient/a 1 before"]);
+    assert_eq!(reading.position(), Some(2));
+    producer.commit_transaction(WITHIN).unwrap();
+    settle(&mut reading).await.unwrap();
+    let expected = [
+        "h/patient/a 1 before",
+        "h/patient/a 2 within",
+        "h/patient/a 3 beside",
+    ];
+    assert_eq!(site::texts(&intake).await, expected);
+}
+
 /// Printed, not judged: machines differ.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn throughput_of_inbox() {
