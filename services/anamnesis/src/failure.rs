@@ -17,6 +17,8 @@ use crate::node::NodeError;
 pub struct Failure {
     what: String,
     exit: Exit,
+    /// Trying again helps once a server can be reached, and not while another process has a folder.
+    is_passing: bool,
 }
 
 impl Failure {
@@ -24,6 +26,7 @@ impl Failure {
         Self {
             what: what.to_string(),
             exit: Exit::WrongUse,
+            is_passing: false,
         }
     }
 
@@ -31,6 +34,7 @@ impl Failure {
         Self {
             what: what.to_string(),
             exit: Exit::Unreachable,
+            is_passing: false,
         }
     }
 
@@ -38,11 +42,17 @@ impl Failure {
         Self {
             what: what.to_string(),
             exit: Exit::DoesNotHold,
+            is_passing: false,
         }
     }
 
     pub fn exit(&self) -> Exit {
         self.exit
+    }
+
+    /// Whether a service that meets it at its start waits and tries again.
+    pub fn is_passing(&self) -> bool {
+        self.is_passing
     }
 }
 
@@ -109,6 +119,7 @@ impl From<LogError> for Failure {
     fn from(error: LogError) -> Self {
         Self {
             exit: log_exit(&error),
+            is_passing: error.is_retryable(),
             what: chain(&error),
         }
     }
@@ -118,6 +129,7 @@ impl From<KeyringError> for Failure {
     fn from(error: KeyringError) -> Self {
         Self {
             exit: keyring_exit(&error),
+            is_passing: error.is_retryable(),
             what: chain(&error),
         }
     }
@@ -127,6 +139,7 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self {
             exit: store_exit(&error),
+            is_passing: error.is_retryable(),
             what: chain(&error),
         }
     }

@@ -130,7 +130,7 @@ impl Start<'_> {
             };
             // What was started before something else was out of reach.
             tasks.shutdown().await;
-            if failure.exit() != Exit::Unreachable {
+            if !failure.is_passing() {
                 return Err(failure);
             }
             let reason = failure.to_string();

@@ -259,6 +259,13 @@ kind = "shards"
 impl Fleet {
     /// Topics made, nothing running.
     pub(crate) fn new(servers: Servers, partitions: u32) -> Self {
+        let fleet = Self::without_topics(servers, partitions);
+        fleet.run(&["topics", "create"]).expect(0);
+        fleet.run(&["topics", "check"]).expect(0);
+        fleet
+    }
+
+    pub(crate) fn without_topics(servers: Servers, partitions: u32) -> Self {
         let scratch = tempfile::tempdir().expect("a temporary folder");
         let master = scratch.path().join("master.key");
         let file = OpenOptions::new()
@@ -270,16 +277,13 @@ impl Fleet {
             .expect("the key can be written");
         let shards = plan_shards(partitions);
         let config = configuration(&servers, &new_name(), partitions, &master, &shards);
-        let fleet = Self {
+        Self {
             servers,
             config,
             scratch,
             shards,
             members: BTreeMap::new(),
-        };
-        fleet.run(&["topics", "create"]).expect(0);
-        fleet.run(&["topics", "check"]).expect(0);
-        fleet
+        }
     }
 
     fn folder(&self, name: &str) -> Folder {
@@ -299,6 +303,11 @@ impl Fleet {
     /// Runs a command beside the services.
     pub(crate) fn run(&self, arguments: &[&str]) -> Done {
         self.folder("command").run(arguments)
+    }
+
+    /// Runs a command as one of the services would be run.
+    pub(crate) fn run_as(&self, name: &str, arguments: &[&str]) -> Done {
+        self.folder(name).run(arguments)
     }
 
     /// The log and the stores, opened in this process.
@@ -323,6 +332,7 @@ impl Fleet {
 
     /// One of each service and every indexer; returns when all are ready.
     pub(crate) async fn start_all(&mut self) {
+        let running = self.running();
         for (service, name) in [
             ("intake", "intake-a"),
             ("extractor", "extractor-a"),
@@ -330,7 +340,9 @@ impl Fleet {
             ("forgetter", "forgetter-a"),
             ("recall", "recall-a"),
         ] {
-            self.start(service, name);
+            if !running.contains(&name.to_owned()) {
+                self.start(service, name);
+            }
         }
         let indexers: Vec<String> = self.shards.iter().map(|s| s.name.clone()).collect();
         for name in indexers {

@@ -4,11 +4,13 @@
 //! librdkafka's questions block, so each runs on a thread that may wait. All have the read deadline.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use anamnesis_domain::time::Timestamp;
 use anamnesis_pipeline::log::LogError;
+use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
@@ -16,6 +18,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::config::KafkaConfig;
+use super::writer::drop_apart;
 
 /// Says that a topic or partition is not there.
 const MISSING: [Code; 4] = [
@@ -115,29 +118,63 @@ pub(super) struct Found {
     pub(super) is_led: bool,
 }
 
+/// A client that did not get so many answers in a row is made anew: after a broker came back, some never
+/// find it again.
+const FAILURES_MAX: u32 = 2;
+
 pub(super) struct Asker {
-    consumer: Arc<BaseConsumer<Context>>,
-    context: Context,
+    settings: ClientConfig,
+    client: RwLock<Arc<Client>>,
+    /// In a row.
+    failures: AtomicU32,
     timeout: Duration,
+}
+
+struct Client {
+    consumer: BaseConsumer<Context>,
+    context: Context,
+}
+
+impl Client {
+    fn make(settings: &ClientConfig) -> Result<Self, KafkaError> {
+        let context = Context::default();
+        let consumer = settings.create_with_context(context.clone())?;
+        Ok(Self { consumer, context })
+    }
 }
 
 impl Asker {
     pub(super) fn new(config: &KafkaConfig, timeout: Duration) -> Result<Self, LogError> {
-        let context = Context::default();
-        let consumer: BaseConsumer<Context> = config
-            .base()?
-            .create_with_context(context.clone())
-            .map_err(|error| config.refused(&error))?;
+        let settings = config.base()?;
+        let client = Client::make(&settings).map_err(|error| config.refused(&error))?;
         Ok(Self {
-            consumer: Arc::new(consumer),
-            context,
+            settings,
+            client: RwLock::new(Arc::new(client)),
+            failures: AtomicU32::new(0),
             timeout,
         })
     }
 
-    /// The client itself, whose events somebody has to take.
-    pub(super) fn consumer(&self) -> &Arc<BaseConsumer<Context>> {
-        &self.consumer
+    fn client(&self) -> Arc<Client> {
+        let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
+        client.clone()
+    }
+
+    /// Takes what the client says without being asked.
+    pub(super) fn take_events(&self) {
+        take_events(&self.client().consumer);
+    }
+
+    fn failed(&self) {
+        if self.failures.fetch_add(1, Ordering::Relaxed) + 1 < FAILURES_MAX {
+            return;
+        }
+        if let Ok(made) = Client::make(&self.settings) {
+            tracing::info!("a client that gets no answers is made anew");
+            let mut client = self.client.write().unwrap_or_else(PoisonError::into_inner);
+            drop_apart(std::mem::replace(&mut *client, Arc::new(made)));
+        }
+        self.failures.store(0, Ordering::Relaxed);
     }
 
     /// A question about these topics.
@@ -146,24 +183,34 @@ impl Asker {
         about: Vec<String>,
         question: impl Fn(&BaseConsumer<Context>, Duration) -> Result<T, KafkaError> + Send + 'static,
     ) -> Result<T, LogError> {
-        let (consumer, timeout) = (self.consumer.clone(), self.timeout);
-        let task =
-            tokio::task::spawn_blocking(move || patiently(&consumer, timeout, &about, question));
-        match task.await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err((error, Presence::Missing))) => Err(self.explain(&error)),
-            Ok(Err((error, Presence::Unknown)))
-                if error.rdkafka_error_code().is_some_and(is_missing) =>
-            {
-                Err(LogError::Unavailable {
-                    reason: self.reason(&error),
-                })
+        let (client, timeout) = (self.client(), self.timeout);
+        let task = tokio::task::spawn_blocking(move || {
+            patiently(&client.consumer, timeout, &about, question)
+        });
+        let (error, presence) = match task.await {
+            Ok(Ok(answer)) => {
+                self.failures.store(0, Ordering::Relaxed);
+                return Ok(answer);
             }
-            Ok(Err((error, Presence::Unknown))) => Err(self.explain(&error)),
-            Err(error) => Err(LogError::Unavailable {
-                reason: error.to_string(),
-            }),
+            Ok(Err(failed)) => failed,
+            Err(error) => {
+                return Err(LogError::Unavailable {
+                    reason: error.to_string(),
+                });
+            }
+        };
+        let is_missing = error.rdkafka_error_code().is_some_and(is_missing);
+        if is_missing && presence == Presence::Unknown {
+            self.failed();
+            return Err(LogError::Unavailable {
+                reason: self.reason(&error),
+            });
         }
+        let explained = self.explain(&error);
+        if explained.is_retryable() {
+            self.failed();
+        }
+        Err(explained)
     }
 
     /// The topics of these names that are there.
@@ -256,7 +303,7 @@ impl Asker {
 
     fn reason(&self, error: &KafkaError) -> String {
         let said = error.to_string();
-        match self.context.trouble() {
+        match self.client().context.trouble() {
             Some(trouble) => format!("{said} (last trouble: {trouble})"),
             None => said,
         }

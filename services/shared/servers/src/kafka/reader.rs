@@ -250,19 +250,21 @@ impl Readers {
             .map_err(|_| Failure::Late(None))?;
         let way = cursors.find(from).ok_or(Failure::Late(None))?;
         let is_anew = !matches!(way, Way::There(_));
-        let cursor = match way {
-            Way::There(cursor) => cursor,
-            Way::Move(cursor) => apart(move || cursor.seek(from)).await?,
+        let (lane, cursor) = match way {
+            Way::There(cursor) => (cursor.lane(), Ok(cursor)),
+            Way::Move(cursor) => (cursor.lane(), apart(move || cursor.seek(from)).await),
             Way::Make(reserved) => {
                 let (clients, place) = (kind.clients.clone(), self.places[index].clone());
-                let timeout = self.timeout;
-                apart(move || {
-                    let client = clients.get(reserved.lane())?;
+                let (lane, timeout) = (reserved.lane(), self.timeout);
+                let made = apart(move || {
+                    let client = clients.get(lane)?;
                     Cursor::make(client, reserved, &place, from, timeout)
-                })
-                .await?
+                });
+                (lane, made.await)
             }
         };
+        // A client that never finds a broker again that came back.
+        let cursor = cursor.inspect_err(|_| kind.clients.stalls(lane))?;
         Ok(Lease {
             cursors,
             cursor: Some(cursor),
@@ -402,8 +404,18 @@ impl Readers {
             .map_err(|failure| (first, failure))?;
         for &offset in offsets {
             let last = picked.last().map(|(record, at)| (record.offset, *at));
-            let one = self.pick_one(place, &mut lease, offset, last).await;
-            picked.push(one.map_err(|failure| (offset, failure))?);
+            match self.pick_one(place, &mut lease, offset, last).await {
+                Ok(one) => picked.push(one),
+                Err(failure) => {
+                    if let (Failure::Late(_), Some(lane)) = (&failure, lease.give_up()) {
+                        self.picks.clients.stalls(lane);
+                    }
+                    return Err((offset, failure));
+                }
+            }
+        }
+        if let Some(cursor) = &lease.cursor {
+            self.picks.clients.works(cursor.lane());
         }
         Ok(picked)
     }
@@ -512,7 +524,7 @@ impl Readers {
                 events_of(&client);
             }
         }
-        events_of(self.asker.consumer());
+        self.asker.take_events();
     }
 
     fn sweep(&self) {
