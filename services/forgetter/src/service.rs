@@ -13,7 +13,7 @@ use anamnesis_domain::time::{Known, Timestamp};
 use anamnesis_pipeline::clock::Clock;
 use anamnesis_pipeline::codec::{Codec, Opened};
 use anamnesis_pipeline::consumer::StageError;
-use anamnesis_pipeline::log::{Log, partition_of};
+use anamnesis_pipeline::log::{Log, LogError, partition_of};
 use anamnesis_pipeline::stores::{Filter, Order, Records, SubjectFilter};
 use tokio_util::sync::CancellationToken;
 
@@ -157,8 +157,13 @@ impl Forgetter {
         for (topic, kept) in kept {
             let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
             let before = Timestamp::from_millis(now.millis().saturating_sub(kept_ms));
-            for partition in 0..self.log.partitions() {
-                dropped += self.log.retain(topic, partition, before).await?;
+            // Platforms may have made `inbox` with another number of partitions.
+            for partition in 0.. {
+                match self.log.retain(topic, partition, before).await {
+                    Ok(records) => dropped += records,
+                    Err(LogError::NoPartition { .. }) => break,
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
         Ok(dropped)

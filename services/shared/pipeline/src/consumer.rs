@@ -246,7 +246,9 @@ impl Consumer {
         let mut failures = 0u32;
         while !shutdown.is_cancelled() && self.is_current() {
             let pause = match self.turn().await {
-                Ok(Progress::Began | Progress::Advanced(_)) => {
+                // Beginning is no progress: a stage that begins and fails again must not do so at once.
+                Ok(Progress::Began) => continue,
+                Ok(Progress::Advanced(_)) => {
                     failures = 0;
                     continue;
                 }
