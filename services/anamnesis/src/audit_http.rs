@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anamnesis_audit::erasure::Copies;
 use anamnesis_audit::verify::Redecide;
 use anamnesis_audit::{balance, erasure, explain, state, verify};
 use anamnesis_domain::ids::{ErasureId, MemoryId};
@@ -29,6 +30,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     callers: Callers,
     redecide: Redecide,
+    copies: Copies,
 }
 
 pub fn router(node: &Node, callers: Callers) -> Router {
@@ -38,6 +40,7 @@ pub fn router(node: &Node, callers: Callers) -> Router {
         clock: node.clock.clone(),
         callers,
         redecide: node.redecide(),
+        copies: node.copies(),
     };
     Router::new()
         .route("/v1/audit/state", get(owner_state))
@@ -189,7 +192,8 @@ async fn erasure_certificate(
     let id: ErasureId = id
         .parse()
         .map_err(|_| Problem::bad_request("invalid_id", "not an erasure id").at("id"))?;
-    erasure::certificate(&*shared.log, &shared.codec, id, owner)
+    let (copies, now) = (&shared.copies, shared.clock.now());
+    erasure::certificate(&*shared.log, &shared.codec, id, owner, copies, now)
         .await
         .map_err(unreadable)?
         .map(Json)

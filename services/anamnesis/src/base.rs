@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anamnesis_adapters::master_key::MasterKey;
 use anamnesis_adapters::sqlite_keyring::SqliteKeyring;
 use anamnesis_adapters::sqlite_log::SqliteLog;
+use anamnesis_audit::erasure::Copies;
 use anamnesis_domain::ids::OwnerKey;
 use anamnesis_domain::input::Topic;
 use anamnesis_pipeline::clock::Clock;
@@ -17,7 +18,7 @@ use anamnesis_pipeline::snapshots::{FileSnapshots, Snaps};
 use anamnesis_servers::kafka::{Difference, KafkaConfig, KafkaLog, Topics, What, check_topics};
 use anamnesis_servers::postgres_keyring::PostgresKeyring;
 
-use crate::config::{Config, KeyringConfig, LogConfig};
+use crate::config::{Config, KeyringConfig, LogConfig, RecordsConfig};
 use crate::node::NodeError;
 
 /// The part of a node that needs no store.
@@ -200,6 +201,25 @@ async fn is_used(log: &Log) -> Result<bool, NodeError> {
 }
 
 impl Base {
+    /// How many indexers keep each partition.
+    pub fn copies(&self) -> Copies {
+        let RecordsConfig::Shards(shards) = &self.config.records else {
+            return Copies::default();
+        };
+        let all = shards.shards.iter();
+        let of_partition = all.flat_map(|shard| {
+            let copies = shard.replicas.len();
+            shard
+                .partitions
+                .iter()
+                .map(move |partition| (partition, copies))
+        });
+        Copies {
+            of_partition: of_partition.collect(),
+            lease: shards.lease,
+        }
+    }
+
     /// Decides again what was decided, for `audit verify`.
     pub fn redecide(&self) -> anamnesis_audit::verify::Redecide {
         let rules = self.rules();

@@ -69,7 +69,12 @@ impl Readiness {
             ends_at_start.push(node.log.end(Topic::Memories, partition).await?);
         }
         let all = node.stores.projections().into_iter();
-        let (remote, stores) = all.partition(|store| node.remote.contains_key(&store.store()));
+        let (mut remote, stores): (Vec<_>, Vec<_>) =
+            all.partition(|store| node.remote.contains_key(&store.store()));
+        // Whoever neither fills nor asks them does without them.
+        if matches!(role, Role::Intake | Role::Forgetter) {
+            remote.clear();
+        }
         let of_shard = node.config.shard.as_ref();
         let of_shard = of_shard.filter(|_| role == Role::Indexer);
         let partitions = match of_shard {

@@ -92,14 +92,24 @@ impl Node {
     pub fn shard_indexer(&self) -> Arc<dyn Stage> {
         let local = self.stores.projections().into_iter();
         let local = local.filter(|store| !self.remote.contains_key(&store.store()));
-        Arc::new(self.indexer(local.collect()))
+        Arc::new(Indexer {
+            copy: self
+                .config
+                .shard
+                .as_ref()
+                .map(|shard| shard.replica.clone()),
+            ..self.indexer(local.collect())
+        })
     }
 
     /// The stores on servers, each in a fold of its own.
     pub fn server_indexers(&self) -> Vec<Arc<dyn Stage>> {
         let held = self.remote.keys();
         held.map(|store| {
-            let stage: Arc<dyn Stage> = Arc::new(self.indexer(vec![self.projection(*store)]));
+            let stage: Arc<dyn Stage> = Arc::new(Indexer {
+                compacts_aside: true,
+                ..self.indexer(vec![self.projection(*store)])
+            });
             stage
         })
         .collect()
@@ -113,6 +123,8 @@ impl Node {
             embed: self.embed.clone(),
             stores,
             snapshots: self.snapshots.clone(),
+            copy: None,
+            compacts_aside: false,
         }
     }
 

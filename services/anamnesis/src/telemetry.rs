@@ -11,6 +11,9 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::{LogFormat, Profile, TelemetryConfig};
 
+/// Tells each connection at `info`.
+const QUIET: &str = "neo4rs=warn";
+
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     #[error(
@@ -56,8 +59,9 @@ fn filter(level: &str, profile: Profile) -> Result<EnvFilter, TelemetryError> {
     if !level.split(',').all(is_directive) {
         return Err(not_a_level());
     }
+    // What is configured stands after it, and wins.
     let filter = EnvFilter::builder()
-        .parse(level)
+        .parse(format!("{QUIET},{level}"))
         .map_err(|_| not_a_level())?;
     // Without a hint the filter depends on values in a span, and could let anything through.
     let most = filter.max_level_hint().unwrap_or(LevelFilter::TRACE);

@@ -2,9 +2,11 @@
 //! answer is the certificate, from the log alone.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anamnesis_domain::ids::{ErasureId, OwnerKey};
 use anamnesis_domain::input::{Position, Topic};
+use anamnesis_domain::receipt::store_of;
 use anamnesis_domain::skeleton::Verdict;
 use anamnesis_domain::time::{Known, Timestamp};
 use anamnesis_domain::transition::Outcome;
@@ -42,7 +44,7 @@ pub struct Certificate {
     pub decision: Option<Decision>,
     /// Keys that were destroyed; what they sealed is unreadable wherever it stands in the log.
     pub keys_destroyed: u64,
-    /// What the keyring and each store has done, by name.
+    /// What the keyring and each store, or copy of it, has done, by name.
     pub receipts: BTreeMap<String, Receipt>,
 }
 
@@ -59,6 +61,15 @@ pub struct Receipt {
     pub physical_at: Option<Timestamp>,
 }
 
+/// The copies of the records and of the text, each kept by an indexer of its own.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Copies {
+    /// How many there are of each partition; one where nothing is said.
+    pub of_partition: BTreeMap<u32, usize>,
+    /// How long after a record was appended a copy that has not applied it may still answer.
+    pub lease: Duration,
+}
+
 /// The certificate of an erasure of `owner`, or of any owner; `None` when no such command was accepted.
 ///
 /// # Errors
@@ -68,6 +79,8 @@ pub async fn certificate(
     codec: &Codec,
     id: ErasureId,
     owner: Option<OwnerKey>,
+    copies: &Copies,
+    now: Timestamp,
 ) -> Result<Option<Certificate>, StageError> {
     let partitions = match owner {
         Some(owner) => {
@@ -77,7 +90,7 @@ pub async fn certificate(
         None => 0..log.partitions(),
     };
     for partition in partitions {
-        let found = in_partition(log, codec, id, partition).await?;
+        let found = in_partition(log, codec, id, partition, copies, now).await?;
         if let Some(found) = found.filter(|found| owner.is_none_or(|owner| owner == found.owner)) {
             return Ok(Some(found));
         }
@@ -90,6 +103,8 @@ async fn in_partition(
     codec: &Codec,
     id: ErasureId,
     partition: u32,
+    copies: &Copies,
+    now: Timestamp,
 ) -> Result<Option<Certificate>, StageError> {
     let ids = codec.keys().id_key();
     let mut command = None;
@@ -118,7 +133,7 @@ async fn in_partition(
         }
     })
     .await?;
-    let mut receipts = places();
+    let mut receipts: BTreeMap<String, Receipt> = BTreeMap::new();
     let mut keys_destroyed = 0;
     let mut notes = Vec::new();
     each_record(log, Topic::Receipts, partition, &mut |record| {
@@ -144,10 +159,22 @@ async fn in_partition(
             keys_destroyed = keys_destroyed.max(note.count);
         }
     }
+    for place in places() {
+        if !receipts.keys().any(|found| store_of(found) == place) {
+            receipts.insert(place.to_owned(), Receipt::default());
+        }
+    }
+    let told = Told {
+        receipts: &receipts,
+        copies: copies.of_partition.get(&partition).copied().unwrap_or(1),
+        lease: copies.lease,
+        now,
+    };
+    let status = told.progress(decision.as_ref());
     Ok(Some(Certificate {
         erasure_id: id,
         owner,
-        status: progress(decision.as_ref(), &receipts),
+        status,
         command: position,
         accepted_at,
         decision,
@@ -156,31 +183,67 @@ async fn in_partition(
     }))
 }
 
-fn places() -> BTreeMap<String, Receipt> {
-    let stores = Store::ALL.map(Store::as_str);
-    stores
-        .into_iter()
-        .chain(["keyring"])
-        .map(|place| (place.to_owned(), Receipt::default()))
-        .collect()
+/// Where an erasure is applied.
+fn places() -> impl Iterator<Item = &'static str> {
+    Store::ALL.map(Store::as_str).into_iter().chain([KEYRING])
 }
 
-fn progress(decision: Option<&Decision>, receipts: &BTreeMap<String, Receipt>) -> Progress {
-    let Some(decision) = decision else {
-        return Progress::Accepted;
-    };
-    if decision.outcome != Outcome::Stored {
-        return Progress::Refused;
+const KEYRING: &str = "keyring";
+
+/// What the log says of an erasure, to be judged.
+struct Told<'a> {
+    receipts: &'a BTreeMap<String, Receipt>,
+    copies: usize,
+    lease: Duration,
+    now: Timestamp,
+}
+
+impl Told<'_> {
+    fn progress(&self, decision: Option<&Decision>) -> Progress {
+        let Some(decision) = decision else {
+            return Progress::Accepted;
+        };
+        if decision.outcome != Outcome::Stored {
+            return Progress::Refused;
+        }
+        let is_effective = places().all(|place| self.is_effective(place, decision.recorded_at));
+        // The keyring overwrites a key when it destroys it; there is nothing left to rewrite.
+        let is_physical = places().all(|place| place == KEYRING || self.is_physical(place));
+        match (is_effective, is_physical) {
+            (false, _) => Progress::Decided,
+            (true, false) => Progress::Effective,
+            (true, true) => Progress::Complete,
+        }
     }
-    let is_effective = receipts.values().all(|r| r.effective_at.is_some());
-    // The keyring overwrites a key when it destroys it; there is nothing left to rewrite.
-    let is_physical = receipts
-        .iter()
-        .all(|(place, r)| r.physical_at.is_some() || place == "keyring");
-    match (is_effective, is_physical) {
-        (false, _) => Progress::Decided,
-        (true, false) => Progress::Effective,
-        (true, true) => Progress::Complete,
+
+    fn copies_of(&self, place: &str) -> usize {
+        let is_copied = [Store::Records, Store::Text]
+            .map(Store::as_str)
+            .contains(&place);
+        if is_copied { self.copies } else { 1 }
+    }
+
+    fn receipts_of(&self, place: &'static str) -> impl Iterator<Item = &Receipt> {
+        let all = self.receipts.iter();
+        all.filter(move |(found, _)| store_of(found) == place)
+            .map(|(_, receipt)| receipt)
+    }
+
+    /// Every copy has said so; or one has, and the others have either done the same since or answer
+    /// nothing any more.
+    fn is_effective(&self, place: &'static str, decided: Timestamp) -> bool {
+        let done = self.receipts_of(place);
+        let done = done
+            .filter(|receipt| receipt.effective_at.is_some())
+            .count();
+        let lease_ms = i64::try_from(self.lease.as_millis()).unwrap_or(i64::MAX);
+        let is_over = self.now.millis() >= decided.millis().saturating_add(lease_ms);
+        done >= self.copies_of(place) || (done > 0 && is_over)
+    }
+
+    fn is_physical(&self, place: &'static str) -> bool {
+        let done = self.receipts_of(place);
+        done.filter(|receipt| receipt.physical_at.is_some()).count() >= self.copies_of(place)
     }
 }
 
@@ -200,24 +263,67 @@ mod tests {
         }
     }
 
+    const LEASE: Duration = Duration::from_secs(5);
+
+    #[track_caller]
+    fn check(
+        decision: Option<&Decision>,
+        copies: usize,
+        now_ms: i64,
+        receipts: &BTreeMap<String, Receipt>,
+        expected: Progress,
+    ) {
+        let told = Told {
+            receipts,
+            copies,
+            lease: LEASE,
+            now: Timestamp::from_millis(now_ms),
+        };
+        assert_eq!(told.progress(decision), expected);
+    }
+
     #[test]
     fn an_erasure_is_as_far_as_its_slowest_store() {
         let at = Some(Timestamp::default());
-        let mut receipts = places();
+        let mut receipts = BTreeMap::new();
         let stored = decided(Outcome::Stored);
         let refused = decided(Outcome::NoOp);
-        assert_eq!(progress(None, &receipts), Progress::Accepted);
-        assert_eq!(progress(Some(&refused), &receipts), Progress::Refused);
-        assert_eq!(progress(Some(&stored), &receipts), Progress::Decided);
+        check(None, 1, 0, &receipts, Progress::Accepted);
+        check(Some(&refused), 1, 0, &receipts, Progress::Refused);
+        check(Some(&stored), 1, 0, &receipts, Progress::Decided);
+        let done = |effective_at, physical_at| Receipt {
+            effective_at,
+            physical_at,
+        };
         for place in ["keyring", "records", "text", "vectors"] {
-            receipts.get_mut(place).unwrap().effective_at = at;
+            receipts.insert(place.to_owned(), done(at, None));
         }
-        assert_eq!(progress(Some(&stored), &receipts), Progress::Decided);
-        receipts.get_mut("graph").unwrap().effective_at = at;
-        assert_eq!(progress(Some(&stored), &receipts), Progress::Effective);
+        check(Some(&stored), 1, 60_000, &receipts, Progress::Decided);
+        receipts.insert("graph".to_owned(), done(at, None));
+        check(Some(&stored), 1, 0, &receipts, Progress::Effective);
         for place in ["records", "text", "vectors", "graph"] {
-            receipts.get_mut(place).unwrap().physical_at = at;
+            receipts.insert(place.to_owned(), done(at, at));
         }
-        assert_eq!(progress(Some(&stored), &receipts), Progress::Complete);
+        check(Some(&stored), 1, 0, &receipts, Progress::Complete);
+    }
+
+    #[test]
+    fn a_copy_that_says_nothing_is_waited_for_until_it_answers_nothing() {
+        let at = Some(Timestamp::default());
+        let stored = decided(Outcome::Stored);
+        let whole = Receipt {
+            effective_at: at,
+            physical_at: at,
+        };
+        let mut receipts: BTreeMap<String, Receipt> =
+            ["keyring", "records@a", "text@a", "vectors", "graph"]
+                .map(|place| (place.to_owned(), whole.clone()))
+                .into();
+        check(Some(&stored), 2, 4_999, &receipts, Progress::Decided);
+        check(Some(&stored), 2, 5_000, &receipts, Progress::Effective);
+        for place in ["records@b", "text@b"] {
+            receipts.insert(place.to_owned(), whole.clone());
+        }
+        check(Some(&stored), 2, 0, &receipts, Progress::Complete);
     }
 }

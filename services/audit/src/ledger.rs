@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anamnesis_domain::ids::{ErasureId, EventTag, OwnerKey};
 use anamnesis_domain::input::{Position, Topic};
-use anamnesis_domain::receipt::Parked;
+use anamnesis_domain::receipt::{Parked, store_of};
 use anamnesis_domain::skeleton::{Skeleton, Verdict};
 use anamnesis_domain::time::Timestamp;
 use anamnesis_domain::transition::Outcome;
@@ -499,7 +499,7 @@ impl Erasing {
 fn have_all(places: &BTreeSet<String>) -> bool {
     Store::ALL
         .into_iter()
-        .all(|store| places.contains(store.as_str()))
+        .all(|store| places.iter().any(|place| store_of(place) == store.as_str()))
 }
 
 /// The furthest input of each topic that these decisions name.

@@ -12,7 +12,7 @@ use std::time::Instant;
 use anamnesis_domain::evolve::evolve;
 use anamnesis_domain::ids::{ErasureId, KeyId, LogId, MemoryId, OwnerKey};
 use anamnesis_domain::input::{Target, Topic};
-use anamnesis_domain::receipt::ErasureReceipt;
+use anamnesis_domain::receipt::{ErasureReceipt, place};
 use anamnesis_domain::skeleton::{Skeleton, Verdict};
 use anamnesis_domain::state::OwnerState;
 use anamnesis_domain::time::Timestamp;
@@ -24,8 +24,9 @@ use anamnesis_pipeline::fold::{self, Folded};
 use anamnesis_pipeline::log::{Log, Record};
 use anamnesis_pipeline::owner_states::OwnerStates;
 use anamnesis_pipeline::snapshots::{self, Snaps};
-use anamnesis_pipeline::stores::{Change, Checkpoint, Projection, Store};
+use anamnesis_pipeline::stores::{Change, Checkpoint, Projection, Store, StoreError};
 use async_trait::async_trait;
+use tokio::task::JoinHandle;
 
 use crate::metrics;
 use crate::vectors::VectorBook;
@@ -59,6 +60,10 @@ pub struct Indexer {
     pub embed: Embed,
     pub stores: Vec<Arc<dyn Projection>>,
     pub snapshots: Snaps,
+    /// Which of several copies of its stores this one keeps, as receipts name it.
+    pub copy: Option<String>,
+    /// Whether bytes are rewritten beside the stage, which goes on meanwhile: for stores that take long.
+    pub compacts_aside: bool,
 }
 
 #[async_trait]
@@ -122,6 +127,9 @@ impl Stage for Indexer {
             skeleton,
             states: OwnerStates::default(),
             vectors,
+            copy: self.copy.clone(),
+            compacts_aside: self.compacts_aside,
+            compacting: None,
             physical: Vec::new(),
             physical_since: None,
         };
@@ -169,10 +177,25 @@ struct Folding {
     skeleton: Skeleton,
     states: OwnerStates,
     vectors: Option<VectorBook>,
+    copy: Option<String>,
+    compacts_aside: bool,
+    compacting: Option<Compacting>,
     /// Erasures whose bytes are still to be rewritten.
     physical: Vec<(ErasureId, OwnerKey)>,
     /// Since when the oldest of them waits.
     physical_since: Option<Timestamp>,
+}
+
+/// Bytes that are being rewritten beside the stage, and the erasures that wait for it.
+struct Compacting {
+    done: JoinHandle<Result<(), StoreError>>,
+    erasures: Vec<(ErasureId, OwnerKey)>,
+}
+
+impl Drop for Compacting {
+    fn drop(&mut self) {
+        self.done.abort();
+    }
 }
 
 /// Changes that one record makes.
@@ -254,6 +277,7 @@ impl Running for Folding {
         }
         // Usually bytes are rewritten when there is nothing else to do; a busy log must not put it off,
         // nor that the erasure stood before a restart.
+        self.take_compacted(now).await?;
         if !self.physical.is_empty() {
             self.physical_since.get_or_insert(now);
         }
@@ -445,8 +469,8 @@ impl Folding {
         for (erasure, owner, keys) in erased {
             let mut receipts = vec![receipt(erasure, owner, "keyring", "effective", keys, now)];
             for (store, _) in &self.stores {
-                let place = store.store().as_str();
-                receipts.push(receipt(erasure, owner, place, "effective", 0, now));
+                let place = self.place_of(&**store);
+                receipts.push(receipt(erasure, owner, &place, "effective", 0, now));
             }
             self.write_receipts(&receipts).await?;
             self.physical.push((erasure, owner));
@@ -456,23 +480,55 @@ impl Folding {
 
     /// Rewrites the stores' files so that no erased byte is left, once for all that is due.
     async fn rewrite_bytes(&mut self, now: Timestamp) -> Result<(), StageError> {
-        if self.physical.is_empty() {
+        self.take_compacted(now).await?;
+        if self.physical.is_empty() || self.compacting.is_some() {
             return Ok(());
         }
-        for (store, _) in &self.stores {
-            store.compact().await?;
+        let erasures = std::mem::take(&mut self.physical);
+        self.physical_since = None;
+        let stores: Vec<_> = self.stores.iter().map(|(store, _)| store.clone()).collect();
+        if self.compacts_aside {
+            let done = tokio::spawn(compact_all(stores));
+            self.compacting = Some(Compacting { done, erasures });
+            return Ok(());
         }
+        compact_all(stores).await?;
+        self.acknowledge_physical(&erasures, now).await
+    }
+
+    /// What was rewritten beside the stage by now.
+    async fn take_compacted(&mut self, now: Timestamp) -> Result<(), StageError> {
+        let is_done = |compacting: &mut Compacting| compacting.done.is_finished();
+        let Some(mut compacted) = self.compacting.take_if(is_done) else {
+            return Ok(());
+        };
+        let done = (&mut compacted.done).await;
+        match done {
+            Ok(Ok(())) => self.acknowledge_physical(&compacted.erasures, now).await,
+            Ok(Err(error)) => Err(error.into()),
+            Err(error) => Err(StageError::Broken {
+                what: format!("bytes were not rewritten: {error}"),
+            }),
+        }
+    }
+
+    async fn acknowledge_physical(
+        &self,
+        erasures: &[(ErasureId, OwnerKey)],
+        now: Timestamp,
+    ) -> Result<(), StageError> {
         let mut receipts = Vec::new();
-        for (erasure, owner) in &self.physical {
+        for (erasure, owner) in erasures {
             for (store, _) in &self.stores {
-                let place = store.store().as_str();
-                receipts.push(receipt(*erasure, *owner, place, "physical", 0, now));
+                let place = self.place_of(&**store);
+                receipts.push(receipt(*erasure, *owner, &place, "physical", 0, now));
             }
         }
-        self.write_receipts(&receipts).await?;
-        self.physical.clear();
-        self.physical_since = None;
-        Ok(())
+        self.write_receipts(&receipts).await
+    }
+
+    fn place_of(&self, store: &dyn Projection) -> String {
+        place(store.store().as_str(), self.copy.as_deref())
     }
 
     async fn write_receipts(&self, receipts: &[ErasureReceipt]) -> Result<(), StageError> {
@@ -490,11 +546,8 @@ impl Folding {
     async fn find_unfinished(&mut self) -> Result<(), StageError> {
         let end = self.log.end(Topic::Receipts, self.partition).await?;
         let mut from = self.log.start(Topic::Receipts, self.partition).await?;
-        let places: BTreeSet<&str> = self
-            .stores
-            .iter()
-            .map(|(store, _)| store.store().as_str())
-            .collect();
+        let stores = self.stores.iter();
+        let places: BTreeSet<String> = stores.map(|(store, _)| self.place_of(&**store)).collect();
         let mut open: BTreeSet<(ErasureId, OwnerKey)> = BTreeSet::new();
         while from < end {
             let records = self
@@ -513,7 +566,7 @@ impl Folding {
                 let Ok(Opened::Receipt(receipt)) = opened else {
                     continue;
                 };
-                if !places.contains(receipt.place.as_str()) {
+                if !places.contains(&receipt.place) {
                     continue;
                 }
                 let id = (receipt.erasure, receipt.owner);
@@ -527,6 +580,13 @@ impl Folding {
         self.physical = open.into_iter().collect();
         Ok(())
     }
+}
+
+async fn compact_all(stores: Vec<Arc<dyn Projection>>) -> Result<(), StoreError> {
+    for store in &stores {
+        store.compact().await?;
+    }
+    Ok(())
 }
 
 fn receipt(

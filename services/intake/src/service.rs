@@ -30,8 +30,10 @@ use crate::metrics;
 use crate::normalise::{Context, normalise};
 use crate::redact::{Redacted, redact};
 
-/// Pause between two looks for a decision: one takes some milliseconds to arrive.
+/// Pause before the second look for a decision, which takes some milliseconds to arrive. Each later one
+/// is half as long again: what does not come soon is asked for less often.
 const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// Owners whose consent is looked up at the same time.
 const OWNERS_AT_ONCE: usize = 32;
@@ -591,14 +593,16 @@ impl Intake {
         at_most: Duration,
     ) -> Result<Option<DecisionRow>, IntakeError> {
         let deadline = tokio::time::Instant::now() + at_most;
+        let mut pause = PAUSE;
         loop {
             if let Some(decision) = self.records.decision(scope, event).await? {
                 return Ok(Some(decision));
             }
-            if tokio::time::Instant::now() + PAUSE > deadline {
+            if tokio::time::Instant::now() + pause > deadline {
                 return Ok(None);
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 3 / 2).min(PAUSE_MAX);
         }
     }
 

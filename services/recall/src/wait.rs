@@ -12,8 +12,10 @@ use tokio::time::{Instant, sleep};
 use crate::request::WaitFor;
 use crate::service::{Parts, RecallError};
 
-/// Pause between two looks: a decision takes some milliseconds to arrive.
+/// Pause before the second look: a decision takes some milliseconds to arrive. Each later one is half as
+/// long again.
 const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// True when the authority has it; false when it did not come in time. What belongs to another owner
 /// never comes, and looks like what is late.
@@ -24,14 +26,16 @@ pub(crate) async fn until(
     at_most: Duration,
 ) -> Result<bool, RecallError> {
     let deadline = Instant::now() + at_most;
+    let mut pause = PAUSE;
     loop {
         if has_arrived(parts, scope, wait_for).await? {
             return Ok(true);
         }
-        if Instant::now() + PAUSE > deadline {
+        if Instant::now() + pause > deadline {
             return Ok(false);
         }
-        sleep(PAUSE).await;
+        sleep(pause).await;
+        pause = (pause * 3 / 2).min(PAUSE_MAX);
     }
 }
 

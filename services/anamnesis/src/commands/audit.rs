@@ -316,7 +316,8 @@ pub fn balance_text(counted: &Balance) -> String {
 }
 
 async fn show_certificate(node: &Node, args: &AuditErasureArgs) -> Result<Exit, Failure> {
-    let found = certificate(&*node.log, &node.codec, args.erasure, None).await?;
+    let (copies, now) = (node.copies(), node.clock.now());
+    let found = certificate(&*node.log, &node.codec, args.erasure, None, &copies, now).await?;
     let Some(found) = found else {
         return Err(Failure::wrong_use("no erasure with this id was accepted"));
     };

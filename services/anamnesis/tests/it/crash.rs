@@ -354,6 +354,7 @@ impl Progress {
 pub(crate) async fn write(
     writer: u64,
     seed: u64,
+    pause: Duration,
     mut address: Address,
     progress: Arc<Progress>,
 ) -> Ledger {
@@ -370,6 +371,7 @@ pub(crate) async fn write(
             .accepted
             .fetch_add(promises.len() as u64, Ordering::Relaxed);
         script.accepted(&act, &promises, &mut ledger);
+        tokio::time::sleep(pause).await;
     }
     ledger
 }
@@ -384,7 +386,15 @@ async fn nothing_is_lost_or_doubled_when_the_server_is_killed() {
     let (address, seen) = watch::channel(None);
     let progress = Arc::new(Progress::default());
     let writers: Vec<_> = (0..WRITERS)
-        .map(|writer| tokio::spawn(write(writer, seed, seen.clone(), progress.clone())))
+        .map(|writer| {
+            tokio::spawn(write(
+                writer,
+                seed,
+                Duration::ZERO,
+                seen.clone(),
+                progress.clone(),
+            ))
+        })
         .collect();
     for _ in 0..kills {
         if dice.below(5) == 0 {

@@ -11,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use anamnesis::node::Node;
 use serde_json::Value;
@@ -158,7 +159,7 @@ struct Member {
 }
 
 /// What makes one system of everything that carries its name.
-fn new_name() -> String {
+pub(crate) fn new_name() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     format!("it{}x{number}", std::process::id())
@@ -353,6 +354,19 @@ impl Fleet {
         running.map(|(name, _)| name.clone()).collect()
     }
 
+    /// Panics when a service has ended by itself: whatever happens around it, it waits.
+    pub(crate) fn check_alive(&mut self) {
+        for (name, member) in &mut self.members {
+            if let Some(server) = &mut member.server {
+                assert!(
+                    !server.has_ended(),
+                    "{name} ended by itself:\n{}",
+                    last_lines(&member.folder.log_lines())
+                );
+            }
+        }
+    }
+
     fn server(&self, name: &str) -> &Server {
         let member = self.members.get(name).and_then(|m| m.server.as_ref());
         member.unwrap_or_else(|| panic!("{name} does not run"))
@@ -364,10 +378,6 @@ impl Fleet {
 
     pub(crate) fn service_of(&self, name: &str) -> &'static str {
         self.members[name].service
-    }
-
-    pub(crate) fn log_lines(&self, name: &str) -> String {
-        self.members[name].folder.log_lines()
     }
 
     /// SIGKILL.
@@ -393,11 +403,17 @@ impl Fleet {
 
     /// Waits until everything accepted is decided and in every store.
     pub(crate) async fn settle(&self) {
-        self.http("recall-a").settle().await;
+        let recall = self.http("recall-a");
+        recall.settle_looking(Duration::from_secs(3)).await;
     }
 
     /// What must hold of any settled fleet: balance, chain and stores.
     pub(crate) fn check_sound(&self) -> Value {
         self.folder("command").check_sound()
     }
+}
+
+fn last_lines(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
 }

@@ -20,6 +20,8 @@ use crate::node::{Dice, Folder, from_environment};
 
 const KILLS: u64 = 24;
 const PARTITIONS: u32 = 4;
+/// Between two acts of a writer: servers that begin again need the processors too.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// What happens to the fleet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,12 +101,15 @@ async fn nothing_is_lost_or_doubled_when_services_and_servers_are_killed() {
     let (address, seen) = watch::channel(Some(fleet.http("intake-a")));
     let progress = Arc::new(Progress::default());
     let writers: Vec<_> = (0..WRITERS)
-        .map(|writer| tokio::spawn(write(writer, seed, seen.clone(), progress.clone())))
+        .map(|writer| tokio::spawn(write(writer, seed, PAUSE, seen.clone(), progress.clone())))
         .collect();
+    let began = std::time::Instant::now();
     for number in 0..kills {
         progress.wait(dice.below(60)).await;
         let fault = choose(number, &mut dice);
         inflict(&mut fleet, fault, &mut dice).await;
+        fleet.check_alive();
+        eprintln!("{number}: {fault:?} after {:?}", began.elapsed());
         // A service that was started again has another address.
         address.send_replace(Some(fleet.http("intake-a")));
     }

@@ -9,6 +9,7 @@ mod deploy;
 mod erasure;
 mod fleet;
 mod fleet_crash;
+mod fleet_stories;
 mod fleet_story;
 mod http;
 mod node;

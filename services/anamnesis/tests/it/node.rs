@@ -407,6 +407,10 @@ impl Server {
         self.process.kill();
     }
 
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.process.has_ended()
+    }
+
     /// SIGSTOP, SIGCONT.
     pub(crate) fn signal(&self, name: &str) {
         self.process.signal(name);
@@ -533,7 +537,12 @@ impl Http {
 
     /// Waits until everything accepted is decided and in every store.
     pub(crate) async fn settle(&self) {
-        let deadline = Instant::now() + PATIENCE;
+        self.settle_looking(PAUSE * 4).await;
+    }
+
+    /// As [`Http::settle`], with so long between two looks: each replays the log.
+    pub(crate) async fn settle_looking(&self, every: Duration) {
+        let deadline = Instant::now() + PATIENCE.max(every * 100);
         loop {
             let balance = self.get("/v1/audit/balance").await.expect(200);
             let is_decided = balance["in_flight"] == json!(0);
@@ -547,7 +556,7 @@ impl Http {
                 "not settled: {balance} {}",
                 ready.body
             );
-            tokio::time::sleep(PAUSE * 4).await;
+            tokio::time::sleep(every).await;
         }
     }
 

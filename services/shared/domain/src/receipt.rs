@@ -76,12 +76,25 @@ pub struct InboxRejected {
     pub code: String,
 }
 
+/// Between a store and the copy of it that a place is.
+const COPY: char = '@';
+
+/// Where an erasure was applied: a store, or one of several copies of it.
+pub fn place(store: &str, copy: Option<&str>) -> String {
+    copy.map_or_else(|| store.to_owned(), |copy| format!("{store}{COPY}{copy}"))
+}
+
+/// The store that a place is, or is a copy of.
+pub fn store_of(place: &str) -> &str {
+    place.split_once(COPY).map_or(place, |(store, _)| store)
+}
+
 /// What one store (or the keyring) did about an erasure.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ErasureReceipt {
     pub erasure: ErasureId,
     pub owner: OwnerKey,
-    /// `keyring`, `records`, `text`, `vectors`, `graph`.
+    /// `keyring`, `records`, `text`, `vectors`, `graph`; of one of several copies as [`place`] says.
     pub place: String,
     /// `effective` (unreachable) or `physical` (bytes rewritten).
     pub stage: String,

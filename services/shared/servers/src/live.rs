@@ -6,6 +6,7 @@
 //! its stage begins again from there.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anamnesis_domain::ids::{MemoryId, OwnerKey};
@@ -57,6 +58,10 @@ pub struct Live<O: Open> {
     generations: Arc<dyn Generations>,
     access: Access,
     current: Mutex<Option<Current<O::Opened>>>,
+    /// Who asked for the server's files to be rewritten, counted.
+    asked: AtomicU64,
+    /// Up to which of them it was done. Held while it is being done.
+    compacted: Mutex<u64>,
 }
 
 struct Current<S> {
@@ -72,6 +77,8 @@ impl<O: Open> Live<O> {
             generations,
             access,
             current: Mutex::new(None),
+            asked: AtomicU64::new(0),
+            compacted: Mutex::new(0),
         }
     }
 
@@ -171,8 +178,17 @@ impl<O: Open> Projection for Live<O> {
         self.current().await?.rows(scope).await
     }
 
+    /// Once for all partitions that wait for it: the files are the server's.
     async fn compact(&self) -> Result<(), StoreError> {
-        self.current().await?.compact().await
+        let ticket = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut compacted = self.compacted.lock().await;
+        if *compacted >= ticket {
+            return Ok(());
+        }
+        let asked = self.asked.load(Ordering::SeqCst);
+        self.current().await?.compact().await?;
+        *compacted = asked;
+        Ok(())
     }
 }
 

@@ -197,6 +197,8 @@ impl Play {
                 embed: ground.embed.clone(),
                 stores: ground.stores.projections(),
                 snapshots,
+                copy: None,
+                compacts_aside: false,
             }),
         ];
         let mut consumers = Vec::new();

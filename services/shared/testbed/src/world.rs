@@ -360,6 +360,8 @@ impl World {
             embed: self.embed.clone(),
             stores,
             snapshots: self.snapshots.clone() as Snaps,
+            copy: None,
+            compacts_aside: false,
         };
         Consumer::new(self.log(), Arc::new(stage), partition, self.clock.clone())
     }

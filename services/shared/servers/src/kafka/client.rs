@@ -46,8 +46,12 @@ const PASSING: [Code; 6] = [
 
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A topic that is missing for so long is missing.
-const MISSING_FOR: Duration = Duration::from_millis(500);
+/// A topic that no list of the broker's has held for so long is missing. A broker that has just come
+/// back knows nothing for a moment.
+const MISSING_FOR: Duration = Duration::from_secs(3);
+
+/// For the list that shows whether a topic is missing.
+const LIST_WITHIN: Duration = Duration::from_secs(2);
 
 /// Events that are looked through for the reason of a failure.
 const EVENTS_MAX: usize = 100;
@@ -136,15 +140,26 @@ impl Asker {
         &self.consumer
     }
 
+    /// A question about these topics.
     async fn ask<T: Send + 'static>(
         &self,
+        about: Vec<String>,
         question: impl Fn(&BaseConsumer<Context>, Duration) -> Result<T, KafkaError> + Send + 'static,
     ) -> Result<T, LogError> {
         let (consumer, timeout) = (self.consumer.clone(), self.timeout);
-        let task = tokio::task::spawn_blocking(move || patiently(&consumer, timeout, question));
+        let task =
+            tokio::task::spawn_blocking(move || patiently(&consumer, timeout, &about, question));
         match task.await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(self.explain(&error)),
+            Ok(Err((error, Presence::Missing))) => Err(self.explain(&error)),
+            Ok(Err((error, Presence::Unknown)))
+                if error.rdkafka_error_code().is_some_and(is_missing) =>
+            {
+                Err(LogError::Unavailable {
+                    reason: self.reason(&error),
+                })
+            }
+            Ok(Err((error, Presence::Unknown))) => Err(self.explain(&error)),
             Err(error) => Err(LogError::Unavailable {
                 reason: error.to_string(),
             }),
@@ -156,7 +171,7 @@ impl Asker {
         &self,
         names: Vec<String>,
     ) -> Result<BTreeMap<String, Found>, LogError> {
-        self.ask(move |consumer, timeout| {
+        self.ask(Vec::new(), move |consumer, timeout| {
             // All topics at once: asking for one that is not there may make it on some brokers.
             let metadata = consumer.fetch_metadata(None, timeout)?;
             let mut found = BTreeMap::new();
@@ -182,7 +197,7 @@ impl Asker {
 
     pub(super) async fn bounds(&self, name: &str, partition: u32) -> Result<Bounds, LogError> {
         let name = name.to_owned();
-        self.ask(move |consumer, timeout| {
+        self.ask(vec![name.clone()], move |consumer, timeout| {
             let (start, end) = consumer.fetch_watermarks(&name, number(partition), timeout)?;
             Ok(Bounds {
                 start: start.unsigned_abs(),
@@ -197,7 +212,9 @@ impl Asker {
         &self,
         places: Vec<(String, u32)>,
     ) -> Result<Vec<Bounds>, LogError> {
-        self.ask(move |consumer, timeout| {
+        let mut names: Vec<String> = places.iter().map(|(name, _)| name.clone()).collect();
+        names.dedup();
+        self.ask(names, move |consumer, timeout| {
             let ask = |side: Offset| -> Result<Vec<u64>, KafkaError> {
                 let mut list = TopicPartitionList::with_capacity(places.len());
                 for (name, partition) in &places {
@@ -226,7 +243,7 @@ impl Asker {
         at: Timestamp,
     ) -> Result<Option<u64>, LogError> {
         let name = name.to_owned();
-        self.ask(move |consumer, timeout| {
+        self.ask(vec![name.clone()], move |consumer, timeout| {
             let mut list = TopicPartitionList::with_capacity(1);
             // Times before 1970 mean something else to Kafka, and nothing was appended then.
             let at = Offset::Offset(at.millis().max(0));
@@ -237,13 +254,17 @@ impl Asker {
         .await
     }
 
-    /// What a failure means for whoever asked.
-    pub(super) fn explain(&self, error: &KafkaError) -> LogError {
+    fn reason(&self, error: &KafkaError) -> String {
         let said = error.to_string();
-        let reason = match self.context.trouble() {
+        match self.context.trouble() {
             Some(trouble) => format!("{said} (last trouble: {trouble})"),
             None => said,
-        };
+        }
+    }
+
+    /// What a failure means for whoever asked.
+    pub(super) fn explain(&self, error: &KafkaError) -> LogError {
+        let reason = self.reason(error);
         match error.rdkafka_error_code() {
             Some(code) if MISSING.contains(&code) => LogError::Unusable {
                 what: format!("a topic or partition of the log is missing: {reason}"),
@@ -254,31 +275,61 @@ impl Asker {
     }
 }
 
+/// Whether a topic is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Presence {
+    /// It is there, or nobody can be asked.
+    Unknown,
+    /// The broker's own list has not held it for a while.
+    Missing,
+}
+
 /// Asks again while the answer is one that passes by itself: a topic that was just made is not known to
-/// every broker, and leadership moves.
+/// every broker, a broker that came back does not know any, and leadership moves.
 fn patiently<T>(
     consumer: &BaseConsumer<Context>,
     timeout: Duration,
+    about: &[String],
     question: impl Fn(&BaseConsumer<Context>, Duration) -> Result<T, KafkaError>,
-) -> Result<T, KafkaError> {
+) -> Result<T, (KafkaError, Presence)> {
     let began = Instant::now();
+    let mut missing_since: Option<Instant> = None;
     loop {
         let left = timeout.saturating_sub(began.elapsed());
         let error = match question(consumer, left.max(ASK_AGAIN)) {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
-        let passes = match error.rdkafka_error_code() {
-            Some(code) if is_missing(code) => began.elapsed() < MISSING_FOR,
-            Some(code) => PASSING.contains(&code),
-            None => false,
-        };
-        if !passes || left < ASK_AGAIN {
+        let code = error.rdkafka_error_code();
+        let mut presence = Presence::Unknown;
+        if code.is_some_and(is_missing) && is_unlisted(consumer, about) {
+            let since = *missing_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= MISSING_FOR {
+                presence = Presence::Missing;
+            }
+        } else {
+            missing_since = None;
+        }
+        let passes = code.is_some_and(|code| is_missing(code) || PASSING.contains(&code));
+        if !passes || presence == Presence::Missing || left < ASK_AGAIN {
             take_events(consumer);
-            return Err(error);
+            return Err((error, presence));
         }
         std::thread::sleep(ASK_AGAIN);
     }
+}
+
+/// Whether a broker answers, and its list lacks one of these topics.
+fn is_unlisted(consumer: &BaseConsumer<Context>, about: &[String]) -> bool {
+    // All topics at once: asking for one that is not there may make it on some brokers.
+    let Ok(listed) = consumer.fetch_metadata(None, LIST_WITHIN) else {
+        return false;
+    };
+    let is_listed = |name: &String| {
+        let mut topics = listed.topics().iter();
+        topics.any(|topic| topic.name() == name && topic.error().is_none())
+    };
+    !about.iter().all(is_listed)
 }
 
 /// What the client says by itself goes to its context, from where a failure takes its reason.

@@ -220,7 +220,7 @@ impl KafkaLog {
     async fn explain(&self, index: usize, offset: u64, failure: Failure) -> LogError {
         let is_about_place = match &failure {
             Failure::Kafka(error) => error.rdkafka_error_code().is_some_and(|code| {
-                [Code::OffsetOutOfRange, Code::AutoOffsetReset].contains(&code)
+                [Code::OffsetOutOfRange, Code::AutoOffsetReset].contains(&code) || is_missing(code)
             }),
             Failure::Gap | Failure::Late(_) => true,
             Failure::Log(_) => false,
@@ -261,8 +261,9 @@ impl KafkaLog {
                 Some(Code::BadMessage) => LogError::Corrupt {
                     position: place.at(offset),
                 },
-                Some(code) if is_missing(code) => LogError::Unusable {
-                    what: format!("topic {} is missing", place.name),
+                // Whether it is missing is seen by asking for its bounds.
+                Some(code) if is_missing(code) => LogError::Unavailable {
+                    reason: format!("{at} is not known to the broker"),
                 },
                 Some(code) if is_forbidden(code) => LogError::Unusable {
                     what: format!("{at} cannot be read: {code}"),

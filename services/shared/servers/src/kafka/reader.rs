@@ -50,8 +50,11 @@ const STALLS_MAX: u32 = 2;
 
 /// Events of clients are taken this often. Records do not come this way.
 const EVENTS_EVERY: Duration = Duration::from_millis(100);
-const SWEEP_EVERY: Duration = Duration::from_secs(5);
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const UNUSED_MAX: Duration = Duration::from_secs(60);
+/// A pick whose queue is full looks every millisecond whether it is empty again, and so wakes a
+/// processor: what nobody uses is let go of.
+const PICK_UNUSED_MAX: Duration = Duration::from_secs(1);
 
 /// Why there is no record at a place.
 pub(super) enum Failure {
@@ -506,9 +509,9 @@ impl Readers {
     }
 
     fn sweep(&self) {
-        for kind in [&self.streams, &self.picks] {
+        for (kind, unused) in [(&self.streams, UNUSED_MAX), (&self.picks, PICK_UNUSED_MAX)] {
             for cursors in &kind.cursors {
-                cursors.sweep(UNUSED_MAX);
+                cursors.sweep(unused);
             }
         }
     }

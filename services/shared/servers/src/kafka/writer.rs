@@ -256,7 +256,10 @@ fn is_refusal(code: Code) -> bool {
 }
 
 fn refused(place: &Place, code: Code) -> LogError {
-    if code == Code::QueueFull || code == Code::PurgeQueue {
+    // Whether a topic is missing, or a broker that came back does not know it yet, is seen when its
+    // bounds are asked for.
+    if code == Code::QueueFull || code == Code::PurgeQueue || is_missing(code) {
+        place.doubt();
         return LogError::Unavailable {
             reason: code.to_string(),
         };

@@ -20,14 +20,18 @@ pub struct ShardsConfig {
     /// Each partition of `memories` is in exactly one.
     pub shards: Vec<ShardConfig>,
     /// Of one question, over all replicas: each try gets its share of what is left.
-    #[serde(default = "deadline_default", with = "human")]
+    #[serde(default = "deadline_default", with = "crate::period")]
     pub deadline: Duration,
     /// Of a question over all owners of a shard.
-    #[serde(default = "sweep_deadline_default", with = "human")]
+    #[serde(default = "sweep_deadline_default", with = "crate::period")]
     pub sweep_deadline: Duration,
     /// How often a replica that is left out is looked at again, and how long it may take to answer then.
-    #[serde(default = "look_again_default", with = "human")]
+    #[serde(default = "look_again_default", with = "crate::period")]
     pub look_again_after: Duration,
+    /// The longest lease of the indexers: an erasure that not every replica has confirmed counts as
+    /// effective after it.
+    #[serde(default = "lease_default", with = "crate::period")]
+    pub lease: Duration,
     /// Environment variable that holds the token. Without one, all replicas must be on loopback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_env: Option<String>,
@@ -61,7 +65,7 @@ pub struct ShardServerConfig {
     pub tls: Option<TlsFiles>,
     /// How long ago the copy must have been seen to have everything, to answer: an erasure is effective
     /// on all replicas this long after it was recorded.
-    #[serde(default = "lease_default", with = "human")]
+    #[serde(default = "lease_default", with = "crate::period")]
     pub lease: Duration,
 }
 
@@ -100,6 +104,7 @@ impl ShardsConfig {
             deadline: deadline_default(),
             sweep_deadline: sweep_deadline_default(),
             look_again_after: look_again_default(),
+            lease: lease_default(),
             token_env: None,
             tls_ca_file: None,
         }
@@ -373,29 +378,6 @@ impl<'de> Deserialize<'de> for Partitions {
             Written::List(numbers) => Self::new(numbers),
         }
         .map_err(serde::de::Error::custom)
-    }
-}
-
-/// Durations as people write them: `5s`, `500ms`.
-mod human {
-    use std::time::Duration;
-
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(
-        duration: &Duration,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&humantime::format_duration(*duration))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Duration, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        humantime::parse_duration(&text).map_err(|error| {
-            serde::de::Error::custom(format!("{error}; write it like 500ms or 2s"))
-        })
     }
 }
 

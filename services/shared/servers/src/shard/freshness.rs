@@ -7,6 +7,9 @@ use tokio::time::Instant;
 
 /// How far the copy of one partition is known to be behind the log. It only answers: it looks at no
 /// clock, no log and no store.
+///
+/// The clock must be one that does not go back. Most of those stand still while a machine sleeps, so a
+/// copy that wakes up may take what it knew before for new, for one lease.
 pub(super) struct Freshness {
     lease: Duration,
     next: u64,

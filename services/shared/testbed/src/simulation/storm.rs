@@ -127,6 +127,8 @@ impl Sim {
                     .map(|store| store.clone() as Arc<dyn Projection>)
                     .collect(),
                 snapshots: snapshots.clone(),
+                copy: None,
+                compacts_aside: false,
             })
         };
         // All stores in one stage, or two stages that lag on their own.

@@ -16,10 +16,13 @@ use anamnesis_pipeline::consumer::{Consumer, Progress};
 use anamnesis_pipeline::doubles::inbox::{MemoryInbox, Produced};
 use anamnesis_pipeline::doubles::log::Weather;
 use anamnesis_pipeline::log::EventLog as _;
-use anamnesis_testbed::world::{World, drain};
+use anamnesis_testbed::world::{World, believed, drain};
 use serde_json::json;
 
 use crate::talk::block_on;
+
+/// Each is a whole site; one takes about a second without optimisation.
+const SEEDS: u64 = 8;
 
 const OWNERS: [&str; 4] = ["p1", "p2", "p3", "p4"];
 
@@ -60,7 +63,8 @@ fn inbox(world: &World) -> Arc<MemoryInbox> {
     Arc::new(inbox)
 }
 
-async fn believed(seed: Option<u64>) -> (Vec<Hash>, usize) {
+/// What is believed of each owner, how many memories there are, and how many repeats were decided.
+async fn after_reading(seed: Option<u64>) -> (Vec<Hash>, usize, u64) {
     let world = World::new(seed.unwrap_or(0), 2);
     for owner in OWNERS {
         world.grant(owner, "grant").await;
@@ -134,20 +138,20 @@ async fn believed(seed: Option<u64>) -> (Vec<Hash>, usize) {
     );
     let states = world.states().await;
     let digests = OWNERS.map(|owner| digest::content(&states[&world.owner(owner).1]));
-    (digests.to_vec(), duplicates as usize)
+    let memories = states.values().map(|state| believed(state).len()).sum();
+    (digests.to_vec(), memories, duplicates)
 }
 
 #[test]
 fn killed_readers_in_a_storm_leave_the_beliefs_of_a_calm_reading() {
-    let (calm, duplicates) = block_on(believed(None));
+    let (calm, memories, duplicates) = block_on(after_reading(None));
     assert_eq!(duplicates, 0);
-    let distinct: std::collections::BTreeSet<&Hash> = calm.iter().collect();
-    assert!(!distinct.is_empty());
+    assert!(memories >= 4 * OWNERS.len(), "{memories} memories");
     let mut repeats = 0;
-    for seed in 0..25 {
-        let (stormy, duplicates) = block_on(believed(Some(seed)));
-        assert_eq!(stormy, calm, "seed {seed}");
+    for seed in 0..SEEDS {
+        let (stormy, found, duplicates) = block_on(after_reading(Some(seed)));
+        assert_eq!((stormy, found), (calm.clone(), memories), "seed {seed}");
         repeats += duplicates;
     }
-    assert!(repeats > 100, "{repeats} repeats: the storm was none");
+    assert!(repeats > 5 * SEEDS, "{repeats} repeats: the storm was none");
 }

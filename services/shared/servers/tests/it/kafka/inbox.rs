@@ -68,8 +68,12 @@ async fn transact(prefix: &Prefix, partition: u32, what: &[Produced], is_kept: b
         .unwrap();
     producer.init_transactions(WITHIN).unwrap();
     producer.begin_transaction().unwrap();
-    for produced in what {
-        send(prefix, &producer, partition, produced).await;
+    let name = prefix.name(Topic::Inbox);
+    let sends = what
+        .iter()
+        .map(|what| producer.send(record(&name, partition, what), WITHIN));
+    for sent in futures::future::join_all(sends).await {
+        sent.unwrap();
     }
     if is_kept {
         producer.commit_transaction(WITHIN).unwrap();
@@ -341,6 +345,31 @@ async fn a_killed_broker_costs_repeats_and_no_message() {
     println!("{} repeats of {sent}", all - ids.len());
     assert_eq!(ids, (0..u64::from(sent)).collect::<Vec<_>>());
     assert_eq!(site::rejected(&intake, 0).await, []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_transaction_that_was_given_up_does_not_hold_others_up() {
+    let prefix = Prefix::new(&shared_brokers(), 1);
+    let log = prefix.log().await;
+    let large = vec![Produced::of("given up"); 1_000];
+    transact(&prefix, 0, &large, false).await;
+    let producer = producer(&prefix);
+    send(
+        &prefix,
+        &producer,
+        0,
+        &of(&site::plain("h/a", "1", "behind")),
+    )
+    .await;
+    let intake = site::intake(log.clone());
+    let began = Instant::now();
+    settle(&mut site::reader(log, &intake, None).reading(0))
+        .await
+        .unwrap();
+    println!("1,000 records that were given up: {:?}", began.elapsed());
+    assert_eq!(site::texts(&intake).await, ["h/patient/a behind"]);
+    assert_eq!(site::rejected(&intake, 0).await, []);
+    assert!(began.elapsed() < Duration::from_secs(30));
 }
 
 /// Printed, not judged: machines differ.

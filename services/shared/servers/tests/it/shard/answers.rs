@@ -60,7 +60,7 @@ async fn words_in_chinese_and_in_english_arrive_as_they_were_said() {
 async fn a_page_of_many_megabytes_arrives_whole() {
     let mut script = Script::default();
     let mut local_ids = Vec::new();
-    for number in 0..300u16 {
+    for number in 0..200u16 {
         let long = format!("{number} {}", "很长的病史。".repeat(3_000));
         let memory = memory_with(1, &long, |memory| {
             let [high, low] = number.to_be_bytes();
@@ -71,7 +71,11 @@ async fn a_page_of_many_megabytes_arrives_whole() {
         local_ids.push(memory.id);
         script.decide(1, vec![memory]);
     }
-    let copy = Copy::with(&script.take(50)).await;
+    // The index would only spend time on these words.
+    let copy = Copy::new();
+    for batch in script.take(50) {
+        batch.apply(&*copy.records).await.unwrap();
+    }
     let served = Served::whole(&copy).await;
     let stores = client(&one_shard(vec![served.url()]));
     let filter = everything(1, script.end(1));
@@ -93,7 +97,7 @@ async fn a_page_of_many_megabytes_arrives_whole() {
         .unwrap();
     assert!(page == local, "the pages differ");
     let checked = stores.records.check(&filter, &local_ids).await.unwrap();
-    assert_eq!(checked.len(), 300);
+    assert_eq!(checked.len(), 200);
 }
 
 #[tokio::test]

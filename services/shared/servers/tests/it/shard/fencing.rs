@@ -54,11 +54,10 @@ async fn found(stores: &ShardStores) -> Result<Vec<u64>, StoreError> {
 /// The log's end in every partition: other partitions than the owner's have nothing to apply, so the
 /// copies are told an end that only the owner's own partition can have reached.
 fn append(copies: &[&Copy], end: u64) -> Instant {
-    let appended_at = Instant::now();
     for copy in copies {
         copy.log.end.store(end, Ordering::SeqCst);
     }
-    appended_at
+    Instant::now()
 }
 
 #[tokio::test]
@@ -73,7 +72,6 @@ async fn nobody_answers_from_before_an_erasure_later_than_a_lease_after_it() {
     );
 
     let appended_at = append(&[&copy], script.end(1));
-    let mut answers = 0;
     let refused = loop {
         let asked_at = Instant::now();
         match found(&stores).await {
@@ -81,12 +79,10 @@ async fn nobody_answers_from_before_an_erasure_later_than_a_lease_after_it() {
                 let age = asked_at - appended_at;
                 assert!(age <= LEASE, "still answered {age:?} after the erasure");
                 assert_eq!(versions.len(), 2);
-                answers += 1;
             }
             Err(error) => break error,
         }
     };
-    assert!(answers > 0, "it was fenced before its lease ran out");
     assert!(refused.is_retryable());
     let reason = refused.to_string();
     let partition = script.partition_of(1);
@@ -144,10 +140,11 @@ async fn another_replica_answers_for_the_one_that_lags() {
     effective.await.unwrap();
     // From then on it stays so.
     while appended_at.elapsed() < LEASE * 3 {
+        let age = appended_at.elapsed();
         if let Ok(versions) = found(&stores).await {
             assert!(
-                versions.len() == 1 || appended_at.elapsed() <= LEASE * 2,
-                "what was erased came back"
+                versions.len() == 1 || age <= LEASE,
+                "what was erased came back after {age:?}"
             );
         }
     }

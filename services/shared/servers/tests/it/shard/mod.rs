@@ -39,7 +39,7 @@ use anamnesis_servers::shard::client::{ShardStores, connect};
 use anamnesis_servers::shard::config::{Partitions, ShardConfig, ShardServerConfig, ShardsConfig};
 use anamnesis_servers::shard::server::{ShardParts, ShardServer, serve};
 use async_trait::async_trait;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use slow::slow;
 
@@ -165,6 +165,7 @@ impl Copy {
 struct Served {
     server: ShardServer,
     stop: CancellationToken,
+    _at_the_end: DropGuard,
 }
 
 impl Served {
@@ -172,7 +173,12 @@ impl Served {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let server = serve(config, parts, async move { stopped.cancelled().await }).await?;
-        Ok(Self { server, stop })
+        let at_the_end = stop.clone().drop_guard();
+        Ok(Self {
+            server,
+            stop,
+            _at_the_end: at_the_end,
+        })
     }
 
     /// All partitions of a copy, on any port, with a lease that no test outlives.

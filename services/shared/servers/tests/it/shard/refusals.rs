@@ -17,7 +17,7 @@ use tonic::{Code, Request, Status};
 
 use super::{Copy, FEED, Served, any_port, client, one_shard, serving};
 
-/// Variables that are there wherever tests run, and hold what could be a token.
+/// Variables that cargo sets for every test, and that hold what could be a token.
 const TOKEN: &str = "CARGO_PKG_NAME";
 const OTHER_TOKEN: &str = "CARGO_PKG_VERSION";
 
