@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use anamnesis::metrics::{Form, Metric, catalogue};
 use serde_json::{Value, json};
 
-use crate::node::{Folder, Server};
+use crate::fleet::{Fleet, Servers};
+use crate::node::{Folder, Http, Server, TENANT};
 use crate::story::{self, patient};
 
 /// Time between two questions while something is waited for.
@@ -55,8 +56,8 @@ fn samples(scrape: &str) -> Vec<Sample> {
         .collect()
 }
 
-async fn scrape(server: &Server) -> Vec<Sample> {
-    let answer = server.get("/metrics").await;
+async fn scrape(http: &Http) -> Vec<Sample> {
+    let answer = http.get("/metrics").await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     samples(&answer.text)
 }
@@ -77,10 +78,10 @@ fn sum(samples: &[Sample], name: &str, labels: &[(&str, &str)]) -> f64 {
 }
 
 /// Asks until it is so. The numbers of the watch are as old as its last look.
-async fn until(server: &Server, what: &str, holds: impl Fn(&[Sample]) -> bool) -> Vec<Sample> {
+async fn until(http: &Http, what: &str, holds: impl Fn(&[Sample]) -> bool) -> Vec<Sample> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let samples = scrape(server).await;
+        let samples = scrape(http).await;
         if holds(&samples) {
             return samples;
         }
@@ -119,6 +120,42 @@ async fn load(server: &Server) {
     server.post("/v1/forget", &forget).await.expect(202);
 }
 
+fn by_name() -> BTreeMap<&'static str, Metric> {
+    let metrics = catalogue().into_iter();
+    metrics.map(|metric| (metric.name, metric)).collect()
+}
+
+/// Checks that every sample is one of the catalogue, with its labels and their values; gives the names.
+fn check_closed(known: &BTreeMap<&str, Metric>, found: &[Sample]) -> BTreeSet<&'static str> {
+    let mut seen = BTreeSet::new();
+    for sample in found {
+        let name = sample.name.as_str();
+        let metric = known.get(name).or_else(|| {
+            let parts = ["_bucket", "_sum", "_count"];
+            let whole = parts.iter().find_map(|part| name.strip_suffix(part))?;
+            known
+                .get(whole)
+                .filter(|metric| metric.form == Form::Histogram)
+        });
+        let metric = metric.unwrap_or_else(|| panic!("{name} is not in the catalogue"));
+        seen.insert(metric.name);
+        for (label, value) in &sample.labels {
+            if label == "le" && name.ends_with("_bucket") {
+                continue;
+            }
+            let labels = metric.labels.iter();
+            let (_, values) = labels
+                .clone()
+                .find(|(known, _)| known == label)
+                .unwrap_or_else(|| panic!("{name} has an unknown label {label}"));
+            assert!(values.admit(value), "{name}: {label}={value}");
+        }
+        let labels = sample.labels.keys().filter(|label| *label != "le").count();
+        assert_eq!(labels, metric.labels.len(), "{sample:?}");
+    }
+    seen
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_published_number_is_in_the_catalogue_with_labels_from_closed_sets() {
     let folder = Folder::new().with("ANAMNESIS__WATCH__DRIFT_EVERY", "1s");
@@ -146,40 +183,12 @@ async fn every_published_number_is_in_the_catalogue_with_labels_from_closed_sets
     })
     .await;
 
-    let known: BTreeMap<&str, Metric> = catalogue()
-        .into_iter()
-        .map(|metric| (metric.name, metric))
-        .collect();
-    let mut seen: BTreeSet<&str> = BTreeSet::new();
-    for sample in &found {
-        let name = sample.name.as_str();
-        let metric = known.get(name).or_else(|| {
-            let parts = ["_bucket", "_sum", "_count"];
-            let whole = parts.iter().find_map(|part| name.strip_suffix(part))?;
-            known
-                .get(whole)
-                .filter(|metric| metric.form == Form::Histogram)
-        });
-        let metric = metric.unwrap_or_else(|| panic!("{name} is not in the catalogue"));
-        seen.insert(metric.name);
-        for (label, value) in &sample.labels {
-            if label == "le" && name.ends_with("_bucket") {
-                continue;
-            }
-            let labels = metric.labels.iter();
-            let (_, values) = labels
-                .clone()
-                .find(|(known, _)| known == label)
-                .unwrap_or_else(|| panic!("{name} has an unknown label {label}"));
-            assert!(values.admit(value), "{name}: {label}={value}");
-        }
-        let labels = sample.labels.keys().filter(|label| *label != "le").count();
-        assert_eq!(labels, metric.labels.len(), "{sample:?}");
-    }
+    let known: BTreeMap<&str, Metric> = by_name();
+    let seen = check_closed(&known, &found);
     let missing: Vec<&str> = known
         .keys()
         .copied()
-        .filter(|name| !seen.contains(name))
+        .filter(|name| !seen.contains(*name))
         .collect();
     assert_eq!(missing, Vec::<&str>::new(), "these are published nowhere");
     let described = server.get("/metrics").await.text;
@@ -260,6 +269,97 @@ async fn a_row_changed_by_hand_is_seen_as_drift() {
         0.0
     );
     server.stop();
+}
+
+/// Partitions that an extractor says it owns.
+fn owned(samples: &[Sample]) -> BTreeSet<String> {
+    let next = samples
+        .iter()
+        .filter(|sample| sample.name == "anamnesis_next_offset");
+    let extractor = next.filter(|sample| sample.labels["stage"] == "extractor");
+    extractor
+        .map(|sample| sample.labels["partition"].clone())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_service_publishes_its_part_and_a_partition_only_while_it_owns_it() {
+    let mut fleet = Fleet::new(Servers::shared(), 4);
+    fleet.start_all().await;
+    let owner = format!("{TENANT}/patient/p-1");
+    let intake = fleet.http("intake-a");
+    intake.grant(&owner).await;
+    let event = json!({
+        "event_id": "e1", "owner": owner, "role": "user", "at": "2026-03-01T09:00:00+08:00",
+        "text": "我对芒果过敏，帮我记住。",
+    });
+    intake
+        .post("/v1/events?wait=recallable", &event)
+        .await
+        .expect(202);
+    fleet.settle().await;
+    let manager = fleet.http("validity-manager-a");
+    until(&manager, "the balance is seen", |samples| {
+        sum(
+            samples,
+            "anamnesis_balance_records",
+            &[("state", "accepted")],
+        ) == 2.0
+            && sum(
+                samples,
+                "anamnesis_balance_records",
+                &[("state", "decided")],
+            ) == 2.0
+            && sum(samples, "anamnesis_imbalance_records", &[]) == 0.0
+    })
+    .await;
+    let known = by_name();
+    for name in fleet.running() {
+        let samples = scrape(&fleet.http(&name)).await;
+        let seen = check_closed(&known, &samples);
+        let has_balance = seen.contains("anamnesis_balance_records");
+        assert_eq!(has_balance, name.starts_with("validity-manager"), "{name}");
+        let applies = seen.contains("anamnesis_store_apply_seconds");
+        assert_eq!(applies, name.starts_with("indexer"), "{name}");
+        assert_eq!(
+            seen.contains("anamnesis_recall_seconds"),
+            name == "recall-a",
+            "{name}"
+        );
+    }
+
+    // A second one joins and takes some, and leaves and gives them back.
+    let everything: BTreeSet<String> = (0..4).map(|partition: u32| partition.to_string()).collect();
+    let first = fleet.http("extractor-a");
+    until(&first, "it owns all", |samples| {
+        owned(samples) == everything
+    })
+    .await;
+    fleet.start("extractor", "extractor-b");
+    fleet.wait_ready().await;
+    let second = fleet.http("extractor-b");
+    let taken = until(&second, "it owns some", |samples| {
+        !owned(samples).is_empty()
+    })
+    .await;
+    let left: BTreeSet<String> = everything.difference(&owned(&taken)).cloned().collect();
+    assert!(!left.is_empty());
+    let kept = until(&first, "the others are gone", |samples| {
+        owned(samples) == left
+    })
+    .await;
+    for sample in &kept {
+        let is_others = sample
+            .labels
+            .get("partition")
+            .is_some_and(|one| !left.contains(one));
+        assert!(!is_others, "{sample:?} is another's");
+    }
+    fleet.stop("extractor-b");
+    until(&first, "it owns all again", |samples| {
+        owned(samples) == everything
+    })
+    .await;
 }
 
 /// A Prometheus that scrapes one server by the rules that are shipped; ended when it is dropped.
