@@ -1,7 +1,7 @@
 //! What is each point after a batch? Worked out before anything is sent, so that every point is
 //! written once, as it stands at the batch's end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anamnesis_domain::ids::{MemoryId, OwnerKey};
@@ -30,8 +30,9 @@ pub(super) struct Closing {
 #[derive(Default)]
 pub(super) struct Effects {
     pub(super) points: BTreeMap<VersionId, After>,
-    /// Owners of whom the store must hold exactly what is in `points`.
-    pub(super) rewritten: BTreeSet<OwnerKey>,
+    /// Owners of whom the store must hold exactly what is in `points`, and the offset behind the last
+    /// decision that asked for it.
+    pub(super) rewritten: BTreeMap<OwnerKey, u64>,
     /// For versions that are stored already, in the order of the batch.
     pub(super) closings: BTreeMap<(OwnerKey, MemoryId), Vec<Closing>>,
 }
@@ -46,7 +47,8 @@ impl Effects {
                     effects.insert(version, vector.as_ref());
                 }
                 Change::Rewrite(rows) => {
-                    effects.forget(rows.owner);
+                    let last = rows.decisions.iter().map(|decision| decision.offset).max();
+                    effects.forget(rows.owner, last.map_or(0, |last| last + 1));
                     for (version, vector) in &rows.versions {
                         effects.insert(version, vector.as_ref());
                     }
@@ -69,7 +71,7 @@ impl Effects {
             }
         }
         // All that is stored of a rewritten owner is in `points`, or becomes a tombstone.
-        if !self.rewritten.contains(&id.owner) {
+        if !self.rewritten.contains_key(&id.owner) {
             let closing = Closing {
                 below: id.version,
                 at: version.recorded_from,
@@ -90,11 +92,11 @@ impl Effects {
         self.points.insert(id_of(version), after);
     }
 
-    fn forget(&mut self, owner: OwnerKey) {
+    fn forget(&mut self, owner: OwnerKey, rewritten: u64) {
         let mine = self.points.iter_mut().filter(|(id, _)| id.owner == owner);
         mine.for_each(|(_, after)| *after = After::Tombstone);
         self.closings.retain(|(of, _), _| *of != owner);
-        self.rewritten.insert(owner);
+        self.rewritten.insert(owner, rewritten);
     }
 
     /// When a stored, open version is over; `None` for one that stays as it is.

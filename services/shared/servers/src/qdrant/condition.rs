@@ -13,8 +13,10 @@ use super::row::{VERSION_ROW, field, integer};
 /// A batch that has written its points and not its checkpoint begins at `position`: with a cut no
 /// higher than that, none of its versions is known yet, and none that it closed is closed yet.
 ///
+/// What batches wrote that end at `rewritten` or before does not count: see [`current_of_owner`].
+///
 /// `None` when nothing can match.
-pub(super) fn admitted(filter: &Filter, position: u64) -> Option<Conditions> {
+pub(super) fn admitted(filter: &Filter, position: u64, rewritten: u64) -> Option<Conditions> {
     let Filter {
         scope,
         cut,
@@ -29,6 +31,7 @@ pub(super) fn admitted(filter: &Filter, position: u64) -> Option<Conditions> {
     let mut all = vec![
         is_version(),
         is(field::OWNER, scope.key().to_string()),
+        not_before(rewritten),
         Condition::matches(field::IS_ASKABLE, true),
         below(field::RECORDED_FROM, integer(cut)),
         missing_or(
@@ -72,6 +75,25 @@ pub(super) fn admitted(filter: &Filter, position: u64) -> Option<Conditions> {
 /// All versions of an owner, current or not.
 pub(super) fn of_owner(owner: OwnerKey) -> Conditions {
     Conditions::must([is_version(), is(field::OWNER, owner.to_string())])
+}
+
+/// Versions of an owner that count: a batch that was cut off before the owner was rewritten may still
+/// bring in points that nobody had made by then, and no condition keeps Qdrant from making them.
+pub(super) fn current_of_owner(owner: OwnerKey, rewritten: u64) -> Conditions {
+    Conditions::must([
+        is_version(),
+        is(field::OWNER, owner.to_string()),
+        not_before(rewritten),
+    ])
+}
+
+/// Versions of an owner that do not count any more.
+pub(super) fn stale_of_owner(owner: OwnerKey, rewritten: u64) -> Conditions {
+    Conditions::must([
+        is_version(),
+        is(field::OWNER, owner.to_string()),
+        below(field::FENCE, integer(rewritten)),
+    ])
 }
 
 /// Versions in a partition that were applied before `position`.
@@ -119,6 +141,12 @@ pub(super) fn standing_at(checkpoint: PointId, next: u64) -> Conditions {
 /// Matches no point: a point that is there already is not replaced.
 pub(super) fn nothing() -> Conditions {
     Conditions::must([is(field::ROW, String::new())])
+}
+
+/// Not written by a batch that ends earlier. A point without a readable fence is no such point: it was
+/// altered, and shows.
+fn not_before(fence: u64) -> Condition {
+    Conditions::must_not([below(field::FENCE, integer(fence))]).into()
 }
 
 fn is_version() -> Condition {

@@ -11,7 +11,9 @@
 //! - **A point says which batch wrote it** (`fence`, the batch's end). Every write carries the
 //!   condition that no later batch wrote the point. As all writers fold the same log, the later state
 //!   is the right one, whoever writes it: a writer that was stopped between its check and its write
-//!   brings nothing back. For this, what an erasure takes remains as a tombstone without vector words.
+//!   brings nothing back. For this, what an erasure takes remains as a tombstone without vector words,
+//!   and a point of the owner says behind which offset the rest counts: the late write of a batch that
+//!   was never applied can make a point that nobody had made, and no condition prevents that.
 //! - **The checkpoint moves by comparison** with the position that the batch began at, under a mark that
 //!   is read again: of two writers of the same batch one is told [`StoreError::Moved`]. What it wrote
 //!   by then is what the other one wrote, or lies beyond the checkpoint, or was refused by the fence.
@@ -94,6 +96,8 @@ pub struct QdrantVectors {
     name: String,
     /// The collection that was found to be ours.
     checked: Mutex<Option<String>>,
+    /// Owners that were rewritten since their files were, with partition and offset.
+    rewritten: Mutex<BTreeMap<OwnerKey, (u32, u64)>>,
 }
 
 /// Where a partition stands, and in which collection.
@@ -152,6 +156,7 @@ impl QdrantVectors {
             place,
             name,
             checked: Mutex::new(None),
+            rewritten: Mutex::default(),
         })
     }
 
@@ -229,6 +234,47 @@ impl QdrantVectors {
         Ok(stands)
     }
 
+    /// Where the owner's partition stands, and behind which offset what stands of the owner counts.
+    async fn stand_of(&self, owner: OwnerKey) -> Result<(Stand, u64), StoreError> {
+        let partition = self.identity.feed.partition_of(owner);
+        self.ready().await?;
+        let ids = vec![row::checkpoint_point(partition), row::owner_point(owner)];
+        let points = match self.server.get(&self.name, ids).await {
+            Ok(points) => points,
+            Err(Failure::NotFound) if self.place == Place::Live => return Err(not_live()),
+            Err(failure) => return Err(failure.into()),
+        };
+        let rewritten = points
+            .iter()
+            .filter(|point| row::text(&point.payload, field::ROW) == Some(row::OWNER_ROW))
+            .find_map(|point| row::offset(&point.payload, field::REWRITTEN));
+        let stand = points.iter().find_map(read_stand);
+        let (_, stand) = stand.ok_or_else(no_checkpoint)?;
+        self.check(&stand.collection).await?;
+        Ok((stand, rewritten.unwrap_or(0)))
+    }
+
+    /// Makes tombstones of what came in after its owner was rewritten.
+    async fn sweep(
+        &self,
+        collection: &str,
+        owner: OwnerKey,
+        partition: u32,
+        rewritten: u64,
+    ) -> Result<(), StoreError> {
+        let filter = condition::stale_of_owner(owner, rewritten);
+        let stale: Vec<VersionId> = self.all(collection, filter, false, read_id).await?;
+        let dimension = self.identity.model.dimension as usize;
+        let tombstone = |id: &VersionId| row::tombstone(*id, partition, rewritten, dimension);
+        let points: Vec<PointStruct> = stale.iter().map(tombstone).collect();
+        for some in points.chunks(POINTS_MAX) {
+            self.server
+                .upsert(collection, some.to_vec(), condition::not_after(rewritten))
+                .await?;
+        }
+        Ok(())
+    }
+
     /// What `read` takes from every point that matches, page by page.
     async fn all<T>(
         &self,
@@ -266,7 +312,20 @@ impl QdrantVectors {
         fence: u64,
         mut effects: Effects,
     ) -> Result<(), StoreError> {
-        for owner in effects.rewritten.clone() {
+        let dimension = self.identity.model.dimension as usize;
+        // First of all: from now on nothing counts that is not written with or after the erasure.
+        let marks = effects.rewritten.iter();
+        let marks: Vec<PointStruct> = marks
+            .map(|(owner, rewritten)| {
+                row::owner_mark(*owner, partition, fence, *rewritten, dimension)
+            })
+            .collect();
+        for some in marks.chunks(POINTS_MAX) {
+            self.server
+                .upsert(collection, some.to_vec(), condition::not_after(fence))
+                .await?;
+        }
+        for owner in effects.rewritten.keys().copied().collect::<Vec<_>>() {
             let filter = condition::of_owner(owner);
             for id in self.all(collection, filter, false, read_id).await? {
                 effects.points.entry(id).or_insert(After::Tombstone);
@@ -285,7 +344,6 @@ impl QdrantVectors {
                 }
             }
         }
-        let dimension = self.identity.model.dimension as usize;
         let mut points: Vec<PointStruct> = Vec::with_capacity(effects.points.len());
         for (id, after) in &effects.points {
             points.push(match after {
@@ -418,8 +476,12 @@ impl Projection for QdrantVectors {
             .feed
             .check(Store::Vectors, stand.position(), &batch)?;
         let effects = Effects::of(changes);
+        let rewritten = effects.rewritten.clone();
         self.write(&stand.collection, partition, next.next, effects)
             .await?;
+        let rewritten = rewritten.into_iter();
+        let rewritten = rewritten.map(|(owner, offset)| (owner, (partition, offset)));
+        self.rewritten.lock().await.extend(rewritten);
         self.arrive(&stand.collection, partition, from, next.next)
             .await
     }
@@ -453,8 +515,8 @@ impl Projection for QdrantVectors {
 
     async fn rows(&self, scope: OwnerScope) -> Result<Vec<RowDigest>, StoreError> {
         let partition = self.identity.feed.partition_of(scope.key());
-        let stand = self.stand(partition).await?;
-        let filter = condition::of_owner(scope.key());
+        let (stand, rewritten) = self.stand_of(scope.key()).await?;
+        let filter = condition::current_of_owner(scope.key(), rewritten);
         let dimension = self.identity.model.dimension as usize;
         let digest =
             |point: &RetrievedPoint| Ok(row::digest(point, partition, stand.position(), dimension));
@@ -465,7 +527,14 @@ impl Projection for QdrantVectors {
 
     async fn compact(&self) -> Result<(), StoreError> {
         let collection = self.ready().await?;
-        compaction::compact(&self.server, &collection, self.config.compact_deadline).await
+        let rewritten = self.rewritten.lock().await.clone();
+        for (owner, (partition, offset)) in &rewritten {
+            self.sweep(&collection, *owner, *partition, *offset).await?;
+        }
+        compaction::compact(&self.server, &collection, self.config.compact_deadline).await?;
+        let mut kept = self.rewritten.lock().await;
+        kept.retain(|owner, stands| rewritten.get(owner) != Some(stands));
+        Ok(())
     }
 }
 
@@ -483,16 +552,16 @@ impl VectorIndex for QdrantVectors {
     ) -> Result<LegAnswer, StoreError> {
         feed::check_query(query, &self.identity.model)?;
         let owner = filter.scope.key();
-        let partition = self.identity.feed.partition_of(owner);
         for _ in 0..ATTEMPTS {
             self.ready().await?;
             let (stand, count) = tokio::join!(
-                self.stand(partition),
+                self.stand_of(owner),
                 self.server.estimate(&self.name, condition::of_owner(owner)),
             );
-            let stand = stand?;
+            let (stand, rewritten) = stand?;
             let position = stand.position();
-            let Some(conditions) = condition::admitted(filter, position).filter(|_| top > 0) else {
+            let conditions = condition::admitted(filter, position, rewritten);
+            let Some(conditions) = conditions.filter(|_| top > 0) else {
                 return Ok(LegAnswer {
                     hits: Vec::new(),
                     position,

@@ -18,7 +18,7 @@ use qdrant_client::qdrant::{
 
 /// Names of the payload's fields.
 pub(super) mod field {
-    /// What the point is: `version`, `tombstone`, `checkpoint` or `meta`.
+    /// What the point is: `version`, `tombstone`, `owner`, `checkpoint` or `meta`.
     pub(in super::super) const ROW: &str = "row";
     pub(in super::super) const PARTITION: &str = "partition";
     /// The end of the batch that wrote the point last: a batch that ends earlier does not replace it.
@@ -49,6 +49,9 @@ pub(super) mod field {
     /// Of a checkpoint: false until a batch was applied.
     pub(in super::super) const IS_PLACED: &str = "is_placed";
 
+    /// Of an owner: behind the last decision that made everything of it be written anew.
+    pub(in super::super) const REWRITTEN: &str = "rewritten";
+
     /// Of the meta point.
     pub(in super::super) const FORMAT: &str = "format";
     pub(in super::super) const LOG_ID: &str = "log_id";
@@ -59,6 +62,7 @@ pub(super) mod field {
 
 pub(super) const VERSION_ROW: &str = "version";
 pub(super) const TOMBSTONE_ROW: &str = "tombstone";
+pub(super) const OWNER_ROW: &str = "owner";
 pub(super) const CHECKPOINT_ROW: &str = "checkpoint";
 pub(super) const META_ROW: &str = "meta";
 
@@ -99,6 +103,28 @@ pub(super) fn meta_point() -> PointId {
 
 pub(super) fn checkpoint_point(partition: u32) -> PointId {
     point_id(&[b"checkpoint", &partition.to_le_bytes()])
+}
+
+pub(super) fn owner_point(owner: OwnerKey) -> PointId {
+    point_id(&[b"owner", owner.bytes()])
+}
+
+/// Says from which batches on what stands of an owner counts.
+pub(super) fn owner_mark(
+    owner: OwnerKey,
+    partition: u32,
+    fence: u64,
+    rewritten: u64,
+    dimension: usize,
+) -> PointStruct {
+    let payload = payload([
+        (field::ROW, OWNER_ROW.into()),
+        (field::PARTITION, i64::from(partition).into()),
+        (field::FENCE, integer(fence).into()),
+        (field::OWNER, owner.to_string().into()),
+        (field::REWRITTEN, integer(rewritten).into()),
+    ]);
+    point(owner_point(owner), payload, vec![0.0; dimension])
 }
 
 /// The same parts give the same id in every generation, so that a repeat finds its point. The parts

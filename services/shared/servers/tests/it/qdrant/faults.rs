@@ -17,6 +17,7 @@ use anamnesis_pipeline::stores::{
 };
 use anamnesis_servers::qdrant::config::QdrantConfig;
 use anamnesis_servers::qdrant::{Place, QdrantVectors};
+use qdrant_client::qdrant::{Filter, RetrievedPoint};
 
 use super::{FEED, Fresh, GENERATION, OwnServer, row, vector_of_point};
 
@@ -296,6 +297,46 @@ async fn a_server_that_went_away_is_waited_for() {
             .len(),
         2
     );
+}
+
+/// A batch that was cut off by a crash is read again together with the erasure that came after it, by
+/// somebody who cannot read any more what was erased. Then its points arrive at the server.
+#[tokio::test]
+async fn a_late_write_brings_nothing_in_that_was_erased_before_anybody_had_made_it() {
+    let fresh = Fresh::new();
+    let (store, late) = (fresh.opened().await, fresh.opened().await);
+    let raw = fresh.raw();
+    let mut script = Script::default();
+    let partition = script.partition_of(1);
+    let at_first = raw.checkpoint(partition).await;
+    script.decide(1, vec![memory(1, "secret"), memory(2, "kept")]);
+    let cut_off = script.take(1);
+    script.erase(1, &[id(1)]);
+    let mut whole = joined(cut_off.iter().chain(&script.take(1)));
+    whole
+        .changes
+        .retain(|change| matches!(change, Change::Rewrite(_)));
+    whole.apply(&store).await.unwrap();
+    let at_last = raw.checkpoint(partition).await;
+    let expected = script.expected(Store::Vectors, scope(1).key());
+    assert_eq!(store.rows(scope(1)).await.unwrap(), expected);
+
+    raw.put(at_first).await;
+    for batch in &cut_off {
+        batch.apply(&late).await.unwrap();
+    }
+    raw.put(at_last).await;
+    for _ in 0..2 {
+        assert_eq!(store.rows(scope(1)).await.unwrap(), expected);
+        let hits = ask(&store, 1).await.hits;
+        let hits: Vec<_> = hits.iter().map(|hit| hit.memory_id).collect();
+        assert_eq!(hits, [id(2)]);
+        // What came in is overwritten as well.
+        store.compact().await.unwrap();
+    }
+    let points = raw.points(Filter::default()).await;
+    let zero = |point: &&RetrievedPoint| vector_of_point(point).iter().all(|x| *x == 0.0);
+    assert_eq!(points.len() - points.iter().filter(zero).count(), 1);
 }
 
 /// the server is killed while batches are written. It comes back each time, its position
