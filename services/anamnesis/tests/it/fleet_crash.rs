@@ -2,7 +2,7 @@
 //! distributed form are killed, frozen and joined?
 //!
 //! The writers are those of [`crate::crash`]. Afterwards the log must hold what a single process that
-//! was never killed would hold. `ANAMNESIS_FLEET_KILLS` asks for more kills, `ANAMNESIS_SEED` for
+//! was never killed would hold. `ANAMNESIS_FLEET_FAULTS` asks for more of them, `ANAMNESIS_SEED` for
 //! other moments.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::crash::{
 use crate::fleet::{Fleet, Kind, Servers};
 use crate::node::{Dice, Folder, from_environment};
 
-const KILLS: u64 = 24;
+const FAULTS: u64 = 24;
 const PARTITIONS: u32 = 4;
 /// Between two acts of a writer: servers that begin again need the processors too.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -35,14 +35,15 @@ enum Fault {
     KillServer(Kind),
 }
 
-fn choose(number: u64, dice: &mut Dice) -> Fault {
-    match number % 12 {
-        3 => Fault::KillServer(Kind::Kafka),
+/// Twenty kills and four joins in each round of twenty-four.
+fn choose(number: u64) -> Fault {
+    match number % 24 {
+        3 | 15 => Fault::KillServer(Kind::Kafka),
         5 => Fault::Freeze,
-        7 => Fault::KillServer(Kind::Qdrant),
+        7 | 18 => Fault::KillServer(Kind::Qdrant),
         9 => Fault::KillServer(Kind::Neo4j),
         11 => Fault::KillServer(Kind::Postgres),
-        _ if dice.below(4) == 0 => Fault::Join,
+        2 | 8 | 14 | 20 => Fault::Join,
         _ => Fault::Kill,
     }
 }
@@ -92,7 +93,7 @@ async fn inflict(fleet: &mut Fleet, fault: Fault, dice: &mut Dice) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_is_lost_or_doubled_when_services_and_servers_are_killed() {
-    let kills = from_environment("ANAMNESIS_FLEET_KILLS", KILLS);
+    let kills = from_environment("ANAMNESIS_FLEET_FAULTS", FAULTS);
     let seed = from_environment("ANAMNESIS_SEED", 17);
     let mut dice = Dice::new(seed);
     let mut fleet = Fleet::new(Servers::own(), PARTITIONS);
@@ -106,7 +107,7 @@ async fn nothing_is_lost_or_doubled_when_services_and_servers_are_killed() {
     let began = std::time::Instant::now();
     for number in 0..kills {
         progress.wait(dice.below(60)).await;
-        let fault = choose(number, &mut dice);
+        let fault = choose(number);
         inflict(&mut fleet, fault, &mut dice).await;
         fleet.check_alive();
         eprintln!("{number}: {fault:?} after {:?}", began.elapsed());
