@@ -14,6 +14,8 @@ cd "$(dirname "$0")/.."
 
 log=$(mktemp)
 servers=$(mktemp -d)
+# PostgreSQL runs as a user of its own when these tests run as root.
+chmod 755 "$servers"
 # Also after a failure, so that the last line always says how far it came.
 trap 'infra/servers/all.sh stop "$servers" || true; rm -rf "$servers"; summary' EXIT
 
