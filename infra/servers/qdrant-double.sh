@@ -37,9 +37,19 @@ is_running() {
 }
 
 build() {
-    # Its own workspace and folder: the engine is heavy, and nothing else pays for it.
-    CARGO_TARGET_DIR="$servers/qdrant-double" cargo build --quiet --locked \
-        --manifest-path "$root/services/shared/qdrant-double/Cargo.toml" >&2
+    # Its own workspace and folder: the engine is heavy, and nothing else pays for it. A test that cargo
+    # runs has variables of cargo's own, for which the engine would be built once more.
+    (
+        for variable in $(compgen -e); do
+            case $variable in
+            CARGO_HOME | CARGO_HTTP_* | CARGO_INCREMENTAL | CARGO_NET_* | CARGO_REGISTR* | CARGO_SOURCE_*) ;;
+            CARGO | CARGO_* | LD_LIBRARY_PATH | RUST_RECURSION_COUNT | RUSTUP_TOOLCHAIN*) unset "$variable" ;;
+            *) ;;
+            esac
+        done
+        CARGO_TARGET_DIR="$servers/qdrant-double" cargo build --quiet --locked \
+            --manifest-path "$root/services/shared/qdrant-double/Cargo.toml" >&2
+    )
 }
 
 start() {

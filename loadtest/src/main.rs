@@ -3,6 +3,7 @@
 //! the machine they were taken on.
 
 mod corpus;
+mod inbox;
 mod report;
 
 use std::time::{Duration, Instant};
@@ -29,13 +30,18 @@ enum Command {
     Fill(FillArgs),
     /// Ask at a fixed rate.
     Recall(RecallArgs),
+    /// Write events to `inbox` in Kafka as platforms do, and wait until all are stored.
+    Inbox(inbox::InboxArgs),
 }
 
 #[derive(Args, Clone)]
 struct Target {
-    /// Address of a running node.
+    /// Address of a running node; of its intake, when services run apart.
     #[arg(long, default_value = "http://127.0.0.1:7700")]
     url: String,
+    /// Address of its recall, when services run apart.
+    #[arg(long)]
+    recall_url: Option<String>,
     /// Process whose memory is reported.
     #[arg(long)]
     pid: Option<u32>,
@@ -72,6 +78,13 @@ async fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Fill(args) => fill(args).await,
         Command::Recall(args) => recall(args).await,
+        Command::Inbox(args) => inbox::run(args).await,
+    }
+}
+
+impl Target {
+    fn recall_url(&self) -> &str {
+        self.recall_url.as_deref().unwrap_or(&self.url)
     }
 }
 
@@ -90,14 +103,12 @@ async fn call(client: &Client, url: &str, body: &Value) -> anyhow::Result<Value>
     Ok(answer)
 }
 
-async fn fill(args: FillArgs) -> anyhow::Result<()> {
-    let client = Client::new();
-    let corpus = Corpus::new(args.target.seed, args.target.owners);
-    let url = &args.target.url;
+/// Every owner agrees.
+async fn grant(client: &Client, corpus: &Corpus, target: &Target) -> anyhow::Result<()> {
     let granting = Instant::now();
     let mut grants: JoinSet<anyhow::Result<()>> = JoinSet::new();
-    for owner in 0..args.target.owners {
-        let (client, url) = (client.clone(), format!("{url}/v1/consents"));
+    for owner in 0..target.owners {
+        let (client, url) = (client.clone(), format!("{}/v1/consents", target.url));
         let body = json!({"owner": corpus.owner(owner), "max_sensitivity": 4});
         grants.spawn(async move { call(&client, &url, &body).await.map(|_| ()) });
         if grants.len() >= 64
@@ -111,10 +122,17 @@ async fn fill(args: FillArgs) -> anyhow::Result<()> {
     }
     println!(
         "{} grants in {:.1} s",
-        args.target.owners,
+        target.owners,
         granting.elapsed().as_secs_f64()
     );
+    Ok(())
+}
 
+async fn fill(args: FillArgs) -> anyhow::Result<()> {
+    let client = Client::new();
+    let corpus = Corpus::new(args.target.seed, args.target.owners);
+    let url = &args.target.url;
+    grant(&client, &corpus, &args.target).await?;
     let started = Instant::now();
     let mut sent = 0;
     while sent < args.events {
@@ -127,7 +145,7 @@ async fn fill(args: FillArgs) -> anyhow::Result<()> {
         sent += count;
     }
     let accepted = started.elapsed();
-    wait_until_stored(&client, url).await?;
+    wait_until_stored(&client, args.target.recall_url()).await?;
     let stored = started.elapsed();
     println!("machine: {}", machine());
     println!(
@@ -165,7 +183,7 @@ async fn wait_until_stored(client: &Client, url: &str) -> anyhow::Result<()> {
 async fn recall(args: RecallArgs) -> anyhow::Result<()> {
     let client = Client::builder().pool_max_idle_per_host(256).build()?;
     let corpus = Corpus::new(args.target.seed, args.target.owners);
-    let url = format!("{}/v1/recall", args.target.url);
+    let url = format!("{}/v1/recall", args.target.recall_url());
     let total = (args.rate * args.seconds as f64) as usize;
     let interval = Duration::from_secs_f64(1.0 / args.rate);
     let started = Instant::now();

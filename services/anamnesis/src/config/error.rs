@@ -215,7 +215,7 @@ mod tests {
             ),
             (
                 "[log]\nkind = \"papyrus\"",
-                "anamnesis.toml: log.kind: `papyrus` is not a choice; choose sqlite",
+                "anamnesis.toml: log.kind: `papyrus` is not a choice; choose sqlite, kafka",
             ),
             (
                 "[embedding]\nkind = \"onnx\"",

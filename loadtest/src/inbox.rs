@@ -1,0 +1,102 @@
+//! How many events a second go from `inbox` to memories?
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anamnesis::base::Base;
+use anamnesis::config::{Config, Flags};
+use anamnesis_domain::ids::OwnerKey;
+use anamnesis_domain::input::Topic;
+use anamnesis_pipeline::clock::SystemClock;
+use anamnesis_pipeline::log::NewRecord;
+use anyhow::Context as _;
+use clap::Args;
+use reqwest::Client;
+
+use crate::corpus::Corpus;
+use crate::report::machine;
+use crate::{Target, grant, wait_until_stored};
+
+/// Records of one append.
+const BATCH: usize = 500;
+
+#[derive(Args)]
+pub(crate) struct InboxArgs {
+    #[command(flatten)]
+    target: Target,
+    /// The configuration of the services, which names Kafka.
+    #[arg(long)]
+    config: PathBuf,
+    #[arg(long, default_value_t = 60_000)]
+    events: usize,
+}
+
+pub(crate) async fn run(args: InboxArgs) -> anyhow::Result<()> {
+    let scratch = tempfile::tempdir()?;
+    let flags = Flags {
+        data_dir: Some(scratch.path().to_owned()),
+        listen: None,
+    };
+    let config = Config::load(Some(&args.config), &flags)?;
+    let base = Base::open(config, Arc::new(SystemClock)).await?;
+    let client = Client::new();
+    let corpus = Corpus::new(args.target.seed, args.target.owners);
+    grant(&client, &corpus, &args.target).await?;
+    wait_until_stored(&client, args.target.recall_url()).await?;
+    let decided = ends(&base, Topic::Memories).await?;
+
+    let started = Instant::now();
+    for (number, from) in (0..args.events).step_by(BATCH).enumerate() {
+        let to = args.events.min(from + BATCH);
+        let records = (from..to).map(|n| NewRecord {
+            // Platforms have keys of their own.
+            key: OwnerKey::from_bytes((n as u128).to_be_bytes()),
+            payload: corpus.event(n).to_string().into(),
+        });
+        let partition = number as u32 % base.log.partitions();
+        base.log
+            .append(Topic::Inbox, partition, records.collect())
+            .await?;
+    }
+    let written = started.elapsed();
+    let mut last = (Instant::now(), decided);
+    while ends(&base, Topic::Memories).await? - decided < args.events as u64 {
+        anyhow::ensure!(
+            started.elapsed() < Duration::from_secs(3_600),
+            "not everything was decided within an hour"
+        );
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let now = (Instant::now(), ends(&base, Topic::Memories).await?);
+        let seconds = (now.0 - last.0).as_secs_f64();
+        println!(
+            "{:.0} s: {:.0} decisions/s",
+            started.elapsed().as_secs_f64(),
+            (now.1 - last.1) as f64 / seconds
+        );
+        last = now;
+    }
+    let decided = started.elapsed();
+    wait_until_stored(&client, args.target.recall_url()).await?;
+    let stored = started.elapsed();
+    println!("machine: {}", machine());
+    let rate = |taken: Duration| args.events as f64 / taken.as_secs_f64();
+    println!(
+        "{} events written in {:.1} s, decided in {:.1} s ({:.0}/s), in every store in {:.1} s ({:.0}/s)",
+        args.events,
+        written.as_secs_f64(),
+        decided.as_secs_f64(),
+        rate(decided),
+        stored.as_secs_f64(),
+        rate(stored)
+    );
+    Ok(())
+}
+
+async fn ends(base: &Base, topic: Topic) -> anyhow::Result<u64> {
+    let mut sum = 0;
+    for partition in 0..base.log.partitions() {
+        sum += base.log.end(topic, partition).await.context("the log")?;
+    }
+    Ok(sum)
+}
