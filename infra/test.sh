@@ -61,4 +61,6 @@ start_servers
 printf '\n== servers took %d s\n' "$((SECONDS - start))"
 # All tests include those of the light crates. Building these alone first would build most libraries
 # twice, since fewer crates ask for fewer of their features.
-step "all crates" cargo test --locked --workspace --no-fail-fast
+step "all crates" cargo test --locked --workspace --no-fail-fast -- --skip fleet_
+# A fleet is ten processes and four servers: one at a time, and nothing beside it.
+step fleets cargo test --locked --workspace --no-fail-fast --test it -- fleet_ --test-threads=1

@@ -11,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use anamnesis::node::Node;
@@ -135,6 +136,28 @@ impl Drop for Servers {
     }
 }
 
+/// One fleet at a time: ten processes and their servers share the processors that a test run has.
+struct Turn;
+
+static IS_TAKEN: Mutex<bool> = Mutex::new(false);
+static GIVEN_BACK: Condvar = Condvar::new();
+
+impl Turn {
+    fn wait() -> Self {
+        let is_taken = IS_TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = GIVEN_BACK.wait_while(is_taken, |is_taken| *is_taken);
+        *waited.unwrap_or_else(PoisonError::into_inner) = true;
+        Self
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *IS_TAKEN.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        GIVEN_BACK.notify_one();
+    }
+}
+
 /// Services over servers.
 pub(crate) struct Fleet {
     pub(crate) servers: Servers,
@@ -142,6 +165,8 @@ pub(crate) struct Fleet {
     scratch: TempDir,
     shards: Vec<ShardReplica>,
     members: BTreeMap<String, Member>,
+    /// Given back last.
+    _turn: Turn,
 }
 
 /// One indexer, by what it serves.
@@ -258,14 +283,16 @@ kind = "shards"
 
 impl Fleet {
     /// Topics made, nothing running.
-    pub(crate) fn new(servers: Servers, partitions: u32) -> Self {
+    pub(crate) fn new(servers: impl FnOnce() -> Servers, partitions: u32) -> Self {
         let fleet = Self::without_topics(servers, partitions);
         fleet.run(&["topics", "create"]).expect(0);
         fleet.run(&["topics", "check"]).expect(0);
         fleet
     }
 
-    pub(crate) fn without_topics(servers: Servers, partitions: u32) -> Self {
+    pub(crate) fn without_topics(servers: impl FnOnce() -> Servers, partitions: u32) -> Self {
+        let turn = Turn::wait();
+        let servers = servers();
         let scratch = tempfile::tempdir().expect("a temporary folder");
         let master = scratch.path().join("master.key");
         let file = OpenOptions::new()
@@ -283,6 +310,7 @@ impl Fleet {
             scratch,
             shards,
             members: BTreeMap::new(),
+            _turn: turn,
         }
     }
 

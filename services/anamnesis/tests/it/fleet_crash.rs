@@ -96,7 +96,7 @@ async fn nothing_is_lost_or_doubled_when_services_and_servers_are_killed() {
     let kills = from_environment("ANAMNESIS_FLEET_FAULTS", FAULTS);
     let seed = from_environment("ANAMNESIS_SEED", 17);
     let mut dice = Dice::new(seed);
-    let mut fleet = Fleet::new(Servers::own(), PARTITIONS);
+    let mut fleet = Fleet::new(Servers::own, PARTITIONS);
     fleet.start_all().await;
 
     let (address, seen) = watch::channel(Some(fleet.http("intake-a")));

@@ -70,7 +70,7 @@ async fn until_ran(recall: &Http, leg: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn services_wait_for_topics_and_say_so() {
-    let mut fleet = Fleet::without_topics(Servers::shared(), PARTITIONS);
+    let mut fleet = Fleet::without_topics(Servers::shared, PARTITIONS);
     fleet.start("recall", "recall-a");
     fleet.start("intake", "intake-a");
     let recall = fleet.http("recall-a");
@@ -103,7 +103,7 @@ async fn services_wait_for_topics_and_say_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_server_costs_what_it_does_and_nothing_else() {
-    let mut fleet = Fleet::new(Servers::own(), PARTITIONS);
+    let mut fleet = Fleet::new(Servers::own, PARTITIONS);
     fleet.start_all().await;
     let (intake, recall) = (fleet.http("intake-a"), fleet.http("recall-a"));
     intake.grant(&owner()).await;

@@ -12,7 +12,7 @@ const PARTITIONS: u32 = 4;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_said_to_one_service_is_recalled_by_another_and_forgotten_by_all() {
-    let mut fleet = Fleet::new(Servers::shared(), PARTITIONS);
+    let mut fleet = Fleet::new(Servers::shared, PARTITIONS);
     fleet.start_all().await;
     let (intake, recall) = (fleet.http("intake-a"), fleet.http("recall-a"));
     let owner = format!("{TENANT}/patient/p-1");

@@ -284,7 +284,7 @@ fn owned(samples: &[Sample]) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_service_publishes_its_part_and_a_partition_only_while_it_owns_it() {
-    let mut fleet = Fleet::new(Servers::shared(), 4);
+    let mut fleet = Fleet::new(Servers::shared, 4);
     fleet.start_all().await;
     let owner = format!("{TENANT}/patient/p-1");
     let intake = fleet.http("intake-a");
