@@ -1,22 +1,27 @@
 #!/usr/bin/env bash
-# Starts and stops the four servers of the distributed form for tests, each by its own script.
+# Starts and stops the servers of the distributed form for tests, each by its own script.
 #
-#   infra/servers/all.sh start DIR    prints one line VARIABLE=address per server when all are ready
+#   infra/servers/all.sh start DIR [SERVER…]    prints one line VARIABLE=address per server when all are
+#                                               ready: kafka, neo4j, postgres and qdrant-double unless named
 #   infra/servers/all.sh stop DIR
 #   infra/servers/all.sh kill DIR
 #
 # Each server lies in its own folder of DIR. What is started is stopped again when one does not start.
 set -euo pipefail
 
-usage="usage: infra/servers/all.sh start|stop|kill DIR"
+usage="usage: infra/servers/all.sh start|stop|kill DIR [SERVER…]"
 verb=${1:?$usage}
 dir=${2:?$usage}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-servers=(kafka neo4j postgres qdrant-double)
+servers=("${@:3}")
+if [ "${#servers[@]}" = 0 ]; then
+    servers=(kafka neo4j postgres qdrant-double)
+fi
 
+# Of all that lie in DIR.
 each() {
     local server status=0
-    for server in "${servers[@]}"; do
+    for server in kafka neo4j postgres qdrant-double registry; do
         if [ -d "$dir/$server" ]; then
             "$here/$server.sh" "$1" "$dir/$server" || status=1
         fi

@@ -63,15 +63,14 @@ impl RegistryConfig {
     }
 }
 
-/// Credentials are not shown.
+/// Credentials are not shown, and somebody may have put them into the address.
 impl fmt::Debug for RegistryConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RegistryConfig")
-            .field("url", &self.url)
             .field("has_credentials", &self.credentials.is_some())
             .field("ca_file", &self.ca_file)
             .field("timeout", &self.timeout)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

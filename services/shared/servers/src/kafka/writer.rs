@@ -418,6 +418,7 @@ mod tests {
         let answer = |code| judged(5, &[Err(code), Err(code)]).unwrap_err();
         assert!(answer(Code::QueueFull).is_retryable());
         assert!(!answer(Code::TopicAuthorizationFailed).is_retryable());
-        assert!(!answer(Code::UnknownTopic).is_retryable());
+        // A broker that has just come back knows no topic: whether one is missing, its list says.
+        assert!(answer(Code::UnknownTopic).is_retryable());
     }
 }

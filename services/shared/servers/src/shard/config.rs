@@ -433,7 +433,7 @@ mod tests {
         assert_eq!(config.shards[1].partitions.to_string(), "2-3");
         let written = toml::to_string(&config).unwrap();
         assert_eq!(shards(&written).unwrap(), config);
-        for wrong in ["deadline = 250", "deadlin = '1s'", "lease = '1s'"] {
+        for wrong in ["deadline = 250", "deadlin = '1s'", "listen = '1s'"] {
             assert!(shards(&format!("shards = []\n{wrong}")).is_err(), "{wrong}");
         }
         let server = |more: &str| {
