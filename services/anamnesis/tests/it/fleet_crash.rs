@@ -21,7 +21,7 @@ use crate::node::{Dice, Folder, from_environment};
 const FAULTS: u64 = 24;
 const PARTITIONS: u32 = 4;
 /// Between two acts of a writer: servers that begin again need the processors too.
-const PAUSE: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(400);
 
 /// What happens to the fleet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
