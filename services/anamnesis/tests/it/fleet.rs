@@ -250,6 +250,9 @@ topic_prefix = "{name}."
 partitions = {partitions}
 replication_factor = 1
 min_insync_replicas = 1
+# As below: a broker among ten busy processes may take its time.
+read_timeout = "30s"
+connect_timeout = "60s"
 group = {{ session_timeout = "6s", drain_timeout = "2s" }}
 
 [keyring]

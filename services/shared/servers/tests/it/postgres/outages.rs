@@ -35,6 +35,7 @@ async fn what_was_answered_is_there_after_a_crash() {
     for crash in 0..3_u32 {
         assert_eq!(epoch_when_back(&keys).await, 1);
         let (gone, is_gone) = tokio::sync::watch::channel(false);
+        let begun = std::sync::atomic::AtomicUsize::new(0);
         let work = async {
             let mut answered = Vec::new();
             for number in crash * 100_000.. {
@@ -46,6 +47,7 @@ async fn what_was_answered_is_there_after_a_crash() {
                                 .zip(made)
                                 .map(|(new, key)| (new.id, Some(*key.bytes()))),
                         );
+                        begun.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                     }
                     Err(error) => {
                         assert!(error.is_retryable(), "{error}");
@@ -69,7 +71,10 @@ async fn what_was_answered_is_there_after_a_crash() {
         };
         let kill = async {
             let started = Instant::now();
-            while started.elapsed() < Duration::from_millis(400) {
+            // However slow the machine is, it is killed in the middle of work.
+            while started.elapsed() < Duration::from_millis(400)
+                || begun.load(std::sync::atomic::Ordering::Relaxed) <= 10
+            {
                 keys.epoch(OTHER).await.unwrap();
             }
             tokio::task::block_in_place(|| server.kill());

@@ -99,6 +99,7 @@ async fn race(target: impl Fn(u32) -> Target) {
         let parent = source_key(owner, round);
         maker.open_epoch(owner).await.unwrap();
         maker.create(std::slice::from_ref(&parent)).await.unwrap();
+        let (made, makes) = tokio::sync::watch::channel(0);
         let make = async {
             let mut asked = vec![parent.id];
             for number in 0.. {
@@ -109,7 +110,10 @@ async fn race(target: impl Fn(u32) -> Target) {
                 };
                 asked.push(new.id);
                 match maker.create(&[new]).await {
-                    Ok(_) => made_count += 1,
+                    Ok(_) => {
+                        made_count += 1;
+                        made.send_modify(|made| *made += 1);
+                    }
                     Err(KeyringError::Destroyed) => {
                         refused_count += 1;
                         return asked;
@@ -120,10 +124,9 @@ async fn race(target: impl Fn(u32) -> Target) {
             asked
         };
         let erase = async {
-            // Not always at the same moment.
-            for _ in 0..round % 5 {
-                eraser.epoch(owner).await.unwrap();
-            }
+            // Not always at the same moment, and however slow the maker is.
+            let mut makes = makes.clone();
+            makes.wait_for(|made| *made >= round % 5).await.unwrap();
             eraser
                 .destroy(owner, &target(round), erasure(round))
                 .await
