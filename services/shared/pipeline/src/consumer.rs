@@ -278,10 +278,10 @@ impl Consumer {
                 },
             }
         }
-        if let Some(running) = self.running.as_mut().filter(|_| {
-            // Whoever was replaced writes nothing more.
-            self.lease.as_ref().is_none_or(|is_current| is_current())
-        }) {
+        // Whoever was replaced writes nothing more.
+        if self.is_current()
+            && let Some(running) = &mut self.running
+        {
             running.idle(self.clock.now()).await?;
         }
         Ok(())
