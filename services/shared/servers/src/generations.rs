@@ -56,15 +56,6 @@ pub fn outdated<'a>(all: &'a [String], live: &str, now: Timestamp) -> Vec<&'a st
     all.iter().map(String::as_str).filter(is_outdated).collect()
 }
 
-/// The latest generation before the live one: the way back.
-pub fn before<'a>(all: &'a [String], live: &str) -> Option<&'a str> {
-    let earlier = all
-        .iter()
-        .map(String::as_str)
-        .filter(|name| begun(name).is_some() && begun(name) < begun(live));
-    earlier.max_by_key(|name| begun(name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,16 +85,5 @@ mod tests {
             outdated(&all, &live, at(31)),
             [FIRST, begun_at(at(0)).as_str(), given_up.as_str()]
         );
-    }
-
-    #[test]
-    fn the_way_back_is_the_latest_before_the_live_one() {
-        let all = [FIRST.to_owned(), begun_at(at(0)), begun_at(at(5))];
-        assert_eq!(
-            before(&all, &begun_at(at(5))),
-            Some(begun_at(at(0)).as_str())
-        );
-        assert_eq!(before(&all, &begun_at(at(0))), Some(FIRST));
-        assert_eq!(before(&all, FIRST), None);
     }
 }
