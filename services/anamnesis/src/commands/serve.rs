@@ -61,11 +61,13 @@ pub async fn run(config: Config, role: Role) -> Result<Exit, Failure> {
         shutdown: &shutdown,
         metrics: &metrics,
     };
+    // One wait for all of it: a signal that came between two would be nobody's.
+    let mut stop = std::pin::pin!(signal());
     // A folder is opened at once or never: whoever starts it shall see why. Servers are waited for.
     let server = if is_shared {
         let server = listen(&config, role, &door, &shutdown).await?;
         let opened = tokio::select! {
-            () = signal() => None,
+            () = &mut stop => None,
             opened = start.when_reachable(&door, &mut tasks) => Some(opened?),
         };
         let Some(opened) = opened else {
@@ -83,7 +85,7 @@ pub async fn run(config: Config, role: Role) -> Result<Exit, Failure> {
     }
     let mut server = server;
     let failure = tokio::select! {
-        () = signal() => None,
+        () = &mut stop => None,
         stopped = first_stop(&mut tasks) => Some(stopped),
         _ = &mut server => Some(Failure::unreachable("the server stopped by itself")),
     };
