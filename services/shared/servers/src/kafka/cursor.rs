@@ -3,7 +3,7 @@
 //! that nothing of the old place can come from the new queue unnoticed: what lies below is dropped, what
 //! lies ahead is told.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use anamnesis_domain::time::Timestamp;
@@ -31,16 +31,19 @@ struct Slots {
     is_used: Vec<bool>,
 }
 
-/// A client of which this partition is taken; given back on drop.
+/// A client of which this partition is taken; given back on drop. A cursor that waits in the slots must
+/// not keep them, nor with them its client.
 struct Hold {
-    slots: Arc<Mutex<Slots>>,
+    slots: Weak<Mutex<Slots>>,
     lane: usize,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.is_used[self.lane] = false;
+        if let Some(slots) = self.slots.upgrade() {
+            let mut slots = slots.lock().unwrap_or_else(PoisonError::into_inner);
+            slots.is_used[self.lane] = false;
+        }
     }
 }
 
@@ -85,7 +88,7 @@ impl Cursors {
             if let Some(lane) = slots.is_used.iter().position(|is_used| !is_used) {
                 slots.is_used[lane] = true;
                 return Some(Way::Make(Reserved(Hold {
-                    slots: self.slots.clone(),
+                    slots: Arc::downgrade(&self.slots),
                     lane,
                 })));
             }
@@ -299,5 +302,35 @@ impl Drop for Cursor {
         if let Ok(assignment) = self.assignment(self.next) {
             let _ = self.consumer.incremental_unassign(&assignment);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anamnesis_domain::input::Topic;
+    use rdkafka::config::ClientConfig;
+    use rdkafka::mocking::MockCluster;
+
+    #[test]
+    fn a_cursor_that_waits_does_not_keep_its_client() {
+        let cluster = MockCluster::new(1).unwrap();
+        cluster.create_topic("t.memories", 1, 1).unwrap();
+        let mut settings = ClientConfig::new();
+        settings
+            .set("bootstrap.servers", cluster.bootstrap_servers())
+            .set("group.id", "readers");
+        let client = settings.create_with_context(Context::default()).unwrap();
+        let client: Arc<BaseConsumer<Context>> = Arc::new(client);
+        let place = Arc::new(Place::new(Topic::Memories, 0, "t.memories".to_owned()));
+        let cursors = Cursors::new(1);
+        let Some(Way::Make(reserved)) = cursors.find(0) else {
+            panic!("no client is taken yet");
+        };
+        let within = Duration::from_secs(10);
+        cursors.put(Cursor::make(client.clone(), reserved, &place, 0, within).unwrap());
+        assert!(Arc::strong_count(&client) > 1);
+        drop(cursors);
+        assert_eq!(Arc::strong_count(&client), 1);
     }
 }
