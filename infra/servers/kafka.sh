@@ -164,7 +164,9 @@ start() {
             configure
         fi
         : >"$dir/broker.log"
-        setsid java -cp "$lib/*" -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
+        local options=(-Xmx256m -XX:+UseSerialGC)
+        [ "${JAVA_COMPILER:-quick}" = full ] || options+=(-XX:TieredStopAtLevel=1)
+        setsid java -cp "$lib/*" "${options[@]}" \
             -Dlog4j2.configurationFile="$dir/log4j2.properties" \
             kafka.Kafka "$dir/server.properties" >>"$dir/broker.log" 2>&1 </dev/null &
         echo $! >"$dir/pid"
