@@ -120,7 +120,7 @@ async fn a_server_that_is_killed_loses_and_doubles_nothing() {
     let place = server.place();
     let graph = place.graph().await;
     let mut script = Script::default();
-    Draw::new(21).history(&mut script, 6, 400);
+    Draw::new(21).history(&mut script, 6, 200);
     let batches = script.take(2);
     let kills = [batches.len() / 5, batches.len() / 2, batches.len() * 4 / 5];
     for (number, batch) in batches.iter().enumerate() {
