@@ -60,7 +60,7 @@ impl Base {
             }
         };
         publish_schemas(&log).await?;
-        let codec = Codec::new(open_keyring(&config, &log).await?);
+        let codec = Codec::new(open_keyring(&config, &log).await?).over(log.partitions());
         let feed = Feed {
             log_id: log.identity(Topic::Memories, 0).await?.log_id,
             partitions: log.partitions(),

@@ -45,11 +45,26 @@ const NO_OWNER: OwnerKey = OwnerKey::from_bytes([0; 16]);
 #[derive(Clone)]
 pub struct Codec {
     keys: Keys,
+    /// How many partitions owners are spread over, once that is known.
+    partitions: Option<u32>,
 }
 
 impl Codec {
     pub fn new(keys: Keys) -> Self {
-        Self { keys }
+        Self {
+            keys,
+            partitions: None,
+        }
+    }
+
+    /// For a log of so many partitions: a record in another partition than its owner's (somebody else's
+    /// partitioner wrote it) is not opened, since nobody who asks for that owner would ever meet it.
+    #[must_use]
+    pub fn over(self, partitions: u32) -> Self {
+        Self {
+            partitions: Some(partitions),
+            ..self
+        }
     }
 
     pub fn keys(&self) -> &Keys {

@@ -100,7 +100,7 @@ impl World {
             clock,
             faulty,
             calm,
-            codec: Codec::new(keyring.clone()),
+            codec: Codec::new(keyring.clone()).over(partitions),
             keyring,
             embed,
             stores,

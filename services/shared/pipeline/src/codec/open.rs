@@ -14,7 +14,7 @@ use anamnesis_schemas::{
 use super::{Codec, CodecError, DETAIL, ERASED, InputMeta, NO_OWNER, Opened, OpenedDecided, aead};
 use crate::embedder::ModelIdentity;
 use crate::keyring::{KeyState, KeyringError};
-use crate::log::{Identity, Record};
+use crate::log::{Identity, Record, partition_of};
 
 impl Codec {
     /// Opens a batch. The outer error is the keyring's; the inner ones are each record's own:
@@ -27,7 +27,8 @@ impl Codec {
         &self,
         records: &[Record],
     ) -> Result<Vec<Result<Opened, CodecError>>, KeyringError> {
-        let read: Vec<Result<Headers, CodecError>> = records.iter().map(Headers::read).collect();
+        let read = |record: &Record| Headers::read(record, self.partitions);
+        let read: Vec<Result<Headers, CodecError>> = records.iter().map(read).collect();
         let mut wanted: Vec<KeyId> = read
             .iter()
             .flatten()
@@ -63,7 +64,7 @@ struct Headers {
 }
 
 impl Headers {
-    fn read(record: &Record) -> Result<Self, CodecError> {
+    fn read(record: &Record, partitions: Option<u32>) -> Result<Self, CodecError> {
         let at = |error: WireError| CodecError::undecodable(record.position, error.code());
         let envelope = Envelope::decode(&record.payload).map_err(at)?;
         let header = Header::decode(&envelope.header).map_err(at)?;
@@ -77,14 +78,14 @@ impl Headers {
             header,
             parts,
         };
-        headers.check_place(record)?;
+        headers.check_place(record, partitions)?;
         Ok(headers)
     }
 
     /// A record copied to another owner or topic decodes and opens; only its place betrays it. (A turn
     /// moved from `quarantine` to `conversation` is the manager's to find: it rechecks consent.)
-    fn check_place(&self, record: &Record) -> Result<(), CodecError> {
-        let topic = record.position.topic;
+    fn check_place(&self, record: &Record, partitions: Option<u32>) -> Result<(), CodecError> {
+        let (topic, partition) = (record.position.topic, record.position.partition);
         let (owner, is_at_home) = match &self.header {
             Header::Identity(header) => (None, header.topic == topic),
             Header::Input(header) => (
@@ -110,6 +111,13 @@ impl Headers {
         }
         if !is_at_home {
             return Err(CodecError::undecodable(record.position, "misplaced"));
+        }
+        // Whoever is parked for such a record is parked where it stands.
+        let is_note = matches!(self.header, Header::Parked(_) | Header::Unparked(_));
+        let is_bound = owner.is_some_and(|owner| owner != NO_OWNER) && !is_note;
+        if is_bound && partitions.is_some_and(|count| partition_of(record.key, count) != partition)
+        {
+            return Err(CodecError::undecodable(record.position, "wrong_partition"));
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::doubles::keyring::MemoryKeyring;
-use crate::log::{NewRecord, Record};
+use crate::log::{NewRecord, Record, partition_of};
 
 fn codec() -> Codec {
     Codec::new(Arc::new(MemoryKeyring::new(7)))

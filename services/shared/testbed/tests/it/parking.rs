@@ -9,7 +9,7 @@ use anamnesis_domain::input::{Command, Position, Target, Topic};
 use anamnesis_domain::memory::Permille;
 use anamnesis_pipeline::codec::Opened;
 use anamnesis_pipeline::consumer::{Consumer, Progress};
-use anamnesis_pipeline::log::{EventLog as _, NewRecord};
+use anamnesis_pipeline::log::{EventLog as _, NewRecord, partition_of};
 use anamnesis_schemas::Envelope;
 use anamnesis_testbed::faults::{Luck, MisreadLog, TornLog};
 use anamnesis_testbed::spec::Spec;
@@ -158,6 +158,41 @@ async fn one_poison(topic: Topic, what: &str, payload: Bytes) {
         [a],
         "{what} in {topic}: still parked after a start"
     );
+}
+
+/// what another partitioner wrote is nobody's, and the owner goes on at home.
+#[test]
+fn a_lawful_record_in_another_partition_is_parked_there_and_changes_nothing() {
+    const PARTITIONS: u32 = 4;
+    block_on(async {
+        let world = World::new(1, PARTITIONS);
+        world.grant("a", "grant").await;
+        say(&world, "a", "e1", 1, "smoking_status=smoker").await;
+        let key = world.owner("a").1;
+        let home = partition_of(key, PARTITIONS);
+        let elsewhere = (home + 1) % PARTITIONS;
+        for topic in [Topic::Candidates, Topic::Commands] {
+            let payload = good_payload(&world, topic).await;
+            let stray = vec![NewRecord { key, payload }];
+            world.calm.append(topic, elsewhere, stray).await.unwrap();
+        }
+        say(&world, "a", "e2", 2, "~smoking_status=former").await;
+        for partition in 0..PARTITIONS {
+            let mut manager = world.manager(partition);
+            rest(&mut manager).await;
+            let expected: &[OwnerKey] = if partition == elsewhere { &[key] } else { &[] };
+            assert_eq!(manager.parked(), expected, "{partition}");
+            drain(&mut world.indexer(partition)).await.unwrap();
+        }
+        let expected = [
+            "smoking status former active[2,…)",
+            "smoking status smoker superseded[1,2)",
+        ];
+        assert_eq!(believed(&world.state("a").await), expected);
+        let balance = world.balance().await;
+        assert!(balance.is_exact() && balance.parked > 0, "{balance:?}");
+        assert!(world.diff(&world.stores.projections()).await.is_clean());
+    });
 }
 
 /// Owner A said something, then something that this version cannot read, then changed it. Owner B spoke

@@ -93,6 +93,24 @@ async fn parts_cannot_change_places_and_nothing_sealed_turns_clear() {
     check(&forged, "unsealed").await;
 }
 
+/// another partitioner puts an owner's record where nobody who asks for that owner looks.
+#[tokio::test]
+async fn a_record_in_another_partition_than_its_owners_is_refused() {
+    const PARTITIONS: u32 = 8;
+    let codec = codec();
+    let (_, record, _) = told(&codec, "我对芒果过敏").await;
+    let codec = codec.over(PARTITIONS);
+    let home = partition_of(record.key, PARTITIONS);
+    for partition in 0..PARTITIONS {
+        let mut record = record.clone();
+        record.position.partition = partition;
+        let opened = open_one(&codec, &record).await;
+        let refused = opened.err().map(|error| error.reason());
+        let expected = (partition != home).then_some("wrong_partition");
+        assert_eq!(refused, expected, "{partition}");
+    }
+}
+
 #[tokio::test]
 async fn a_record_copied_elsewhere_is_refused() {
     let codec = codec();
