@@ -2,8 +2,13 @@
 //! (open loop, so a slow answer delays no later question and is not hidden). Figures are printed with
 //! the machine they were taken on.
 
+mod append;
 mod corpus;
 mod inbox;
+mod joins;
+mod poison;
+mod probe;
+mod recallable;
 mod report;
 
 use std::time::{Duration, Instant};
@@ -32,6 +37,14 @@ enum Command {
     Recall(RecallArgs),
     /// Write events to `inbox` in Kafka as platforms do, and wait until all are stored.
     Inbox(inbox::InboxArgs),
+    /// Write at a fixed rate, and ask for some of it until recall finds it.
+    Recallable(recallable::RecallableArgs),
+    /// Let members of a group come and go beside writes in every partition.
+    Joins(joins::JoinsArgs),
+    /// Append many records and report the size of the process.
+    Append(append::AppendArgs),
+    /// Append records that nobody can read beside writes of others.
+    Poison(poison::PoisonArgs),
 }
 
 #[derive(Args, Clone)]
@@ -79,6 +92,10 @@ async fn main() -> anyhow::Result<()> {
         Command::Fill(args) => fill(args).await,
         Command::Recall(args) => recall(args).await,
         Command::Inbox(args) => inbox::run(args).await,
+        Command::Recallable(args) => recallable::run(args).await,
+        Command::Joins(args) => joins::run(args).await,
+        Command::Append(args) => append::run(args).await,
+        Command::Poison(args) => poison::run(args).await,
     }
 }
 
