@@ -393,16 +393,3 @@ impl<E: Into<Failure>> From<DriveError<E>> for Failure {
         }
     }
 }
-
-impl From<InboxError> for Failure {
-    fn from(error: InboxError) -> Self {
-        match error {
-            InboxError::Log(error) => error.into(),
-            InboxError::Intake(error) => error.into(),
-            InboxError::Codec(error) => error.into(),
-            InboxError::Keyring(error) => error.into(),
-            InboxError::Registry(error) => Self::unreachable(error),
-            error @ InboxError::OutOfRange { .. } => Self::does_not_hold(error),
-        }
-    }
-}

@@ -150,6 +150,7 @@ impl Command {
                 folder(&args.data)
             }
             Self::HealthCheck(args) => folder(&args.data),
+            Self::Topics(TopicsCommand::GiveUpLost(args)) => folder(args),
             Self::Demo | Self::Topics(_) | Self::Eval(_) | Self::DecayCurve(_) => Flags::default(),
         }
     }
@@ -172,12 +173,14 @@ pub struct ServeArgs {
     pub listen: Option<SocketAddr>,
 }
 
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub enum TopicsCommand {
     /// Make what is missing; refuse what is there and is not as it must be.
     Create,
     /// Say what differs; exit 1 when anything does.
     Check,
+    /// Go on with `inbox` where retention took records that were never read; says which are lost.
+    GiveUpLost(DataArgs),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -322,6 +325,10 @@ pub struct AuditBalanceArgs {
 pub struct RebuildArgs {
     #[arg(long, value_enum)]
     pub store: RebuildStore,
+    /// Build nothing: make the generation before the live one the live one again. Of stores on servers,
+    /// and only until an erasure, which deletes what it does not reach.
+    #[arg(long)]
+    pub back: bool,
     #[command(flatten)]
     pub data: DataArgs,
 }

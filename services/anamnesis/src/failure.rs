@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use anamnesis_intake::inbox::InboxError;
 use anamnesis_intake::service::IntakeError;
 use anamnesis_pipeline::codec::CodecError;
 use anamnesis_pipeline::consumer::StageError;
@@ -200,6 +201,19 @@ impl From<IntakeError> for Failure {
             IntakeError::Store(error) => error.into(),
             IntakeError::Refused(problem) => Self::wrong_use(problem.detail),
             other @ IntakeError::NoRandomness => Self::unreachable(chain(&other)),
+        }
+    }
+}
+
+impl From<InboxError> for Failure {
+    fn from(error: InboxError) -> Self {
+        match error {
+            InboxError::Log(error) => error.into(),
+            InboxError::Intake(error) => error.into(),
+            InboxError::Codec(error) => error.into(),
+            InboxError::Keyring(error) => error.into(),
+            other @ InboxError::Registry(_) => Self::unreachable(chain(&other)),
+            other @ InboxError::OutOfRange { .. } => Self::does_not_hold(chain(&other)),
         }
     }
 }

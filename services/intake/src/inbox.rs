@@ -69,7 +69,8 @@ pub enum InboxError {
     /// Retention has passed records that were never read, or the topic was made anew.
     #[error(
         "inbox-{partition} was read up to {next} and now holds {start}..{end}: what lies between is \
-         lost or the topic is another one; nothing is skipped until an operator says so"
+         lost or the topic is another one; nothing is skipped until an operator says so \
+         (anamnesis topics give-up-lost)"
     )]
     OutOfRange {
         partition: u32,

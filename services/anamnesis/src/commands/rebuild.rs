@@ -1,4 +1,5 @@
-//! `rebuild`: a new generation of a store from the log, compared with the fold, then switched.
+//! `rebuild`: a new generation of a store from the log, compared with the fold, then switched; or back to
+//! the one before.
 
 use std::sync::Arc;
 
@@ -6,6 +7,8 @@ use anamnesis_audit::diff::diff;
 use anamnesis_domain::input::Topic;
 use anamnesis_pipeline::consumer::Stage;
 use anamnesis_pipeline::stores::{Projection, Store};
+use anamnesis_servers::generations::before;
+use anamnesis_servers::live::LOOK_EVERY;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{Exit, RebuildArgs, RebuildStore};
@@ -24,6 +27,13 @@ pub async fn run(config: Config, args: RebuildArgs) -> Result<Exit, Failure> {
         RebuildStore::Graph => vec![Store::Graph],
         RebuildStore::All => Store::ALL.to_vec(),
     };
+    if args.back {
+        let node = Node::open_tool(config).await?;
+        for store in stores {
+            back(&node, store).await?;
+        }
+        return Ok(Exit::Fine);
+    }
     let node = Node::open_tool_with_next(config, &stores).await?;
     for store in stores {
         rebuild(&node, store).await?;
@@ -64,6 +74,32 @@ pub async fn rebuild(node: &Node, store: Store) -> Result<(), Failure> {
             Ok(held.generations.switch(built).await?)
         }
     }
+}
+
+/// Makes the generation before the live one the live one again, and deletes the one that was: nobody
+/// would keep it up to date, so no erasure would reach it.
+async fn back(node: &Node, store: Store) -> Result<(), Failure> {
+    let Some(held) = node.remote.get(&store) else {
+        return Err(Failure::wrong_use(format!(
+            "{store} is on no server: its generation before was deleted when it was switched; rebuild it"
+        )));
+    };
+    let generations = &held.generations;
+    let all = generations.list().await?;
+    let live = generations.live().await?.unwrap_or_default();
+    let Some(before) = before(&all, &live) else {
+        return Err(Failure::does_not_hold(format!(
+            "{store}: there is no generation before {live}: none was, or an erasure has ended the way back"
+        )));
+    };
+    generations.switch(before).await?;
+    // By then every process asks the other one.
+    tokio::time::sleep(LOOK_EVERY * 2).await;
+    generations.delete(&live).await?;
+    println!(
+        "{store}: {before} is live again and catches up from where it stands; {live} is deleted"
+    );
+    Ok(())
 }
 
 /// Replays the log into a store, with a progress bar.

@@ -1,11 +1,14 @@
-//! `topics create|check`: makes the topics of the log, or says what differs from what they must be.
+//! `topics …`: makes the topics of the log, says what differs from what they must be, and lets reading of
+//! `inbox` go on behind what is lost.
 
+use anamnesis_intake::inbox::InboxReader;
 use anamnesis_pipeline::clock::SystemClock;
 use anamnesis_servers::kafka::{KafkaConfig, Topics, check_topics, create_topics};
 
 use crate::cli::{Exit, TopicsCommand};
 use crate::config::{Config, LogConfig};
 use crate::failure::Failure;
+use crate::node::Node;
 
 /// # Errors
 /// When the configuration names no Kafka, the cluster does not answer, or a topic is there and is not
@@ -19,7 +22,33 @@ pub async fn run(config: Config, command: TopicsCommand) -> Result<Exit, Failure
     match command {
         TopicsCommand::Create => create(kafka).await,
         TopicsCommand::Check => check(kafka).await,
+        TopicsCommand::GiveUpLost(_) => give_up_lost(config).await,
     }
+}
+
+/// # Errors
+/// When a partition of `inbox` ends before what was read of it: then it is another topic.
+async fn give_up_lost(config: Config) -> Result<Exit, Failure> {
+    let node = Node::open_tool(config).await?;
+    let (Some(inbox), Some(kafka)) = (&node.config.inbox, &node.kafka) else {
+        return Err(Failure::wrong_use(
+            "nothing of inbox is read: configure [inbox]",
+        ));
+    };
+    let caller = inbox.caller().map_err(Failure::wrong_use)?;
+    let reader = InboxReader::new(kafka.clone(), node.intake(), caller);
+    for partition in 0..reader.partitions() {
+        let lost = reader.give_up_lost(partition).await?;
+        if lost.is_empty() {
+            println!("inbox-{partition}: nothing is lost");
+        } else {
+            println!(
+                "inbox-{partition}: {}..{} is given up; intake goes on at {}",
+                lost.start, lost.end, lost.end
+            );
+        }
+    }
+    Ok(Exit::Fine)
 }
 
 async fn create(kafka: &KafkaConfig) -> Result<Exit, Failure> {

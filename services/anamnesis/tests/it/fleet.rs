@@ -18,7 +18,7 @@ use anamnesis::node::Node;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::node::{Done, Folder, Http, Server};
+use crate::node::{Done, Folder, Http, Server, TENANT};
 
 /// The servers' addresses.
 pub(crate) struct Servers {
@@ -278,6 +278,9 @@ kind = "shards"
 kind = "shards"
 # What is asked here is whether an answer is right; a busy machine may take its time.
 deadline = "20s"
+
+[inbox]
+tenants = ["{TENANT}"]
 
 {shards}
 "#,

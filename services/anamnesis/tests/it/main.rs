@@ -9,6 +9,7 @@ mod deploy;
 mod erasure;
 mod fleet;
 mod fleet_crash;
+mod fleet_generations;
 mod fleet_outage;
 mod fleet_stories;
 mod fleet_story;

@@ -45,6 +45,13 @@ fn begun(generation: &str) -> Option<i64> {
     generation.strip_prefix("g-")?.parse().ok()
 }
 
+/// The generation that was live before this one, if it is still there.
+pub fn before<'a>(all: &'a [String], live: &str) -> Option<&'a str> {
+    let at = begun(live)?;
+    let is_before = |name: &&String| begun(name).is_some_and(|other| other < at);
+    all.iter().filter(is_before).max().map(String::as_str)
+}
+
 /// The generations that must go when something is erased: those before the live one, which nobody keeps
 /// up to date, and builds that were given up. A build that goes on comes to the erasure by itself.
 pub fn outdated<'a>(all: &'a [String], live: &str, now: Timestamp) -> Vec<&'a str> {
@@ -80,6 +87,9 @@ mod tests {
             outdated(&all, &live, at(7)),
             [FIRST, begun_at(at(0)).as_str()]
         );
+        assert_eq!(before(&all, &live), Some(begun_at(at(0)).as_str()));
+        assert_eq!(before(&all, FIRST), None);
+        assert_eq!(before(&all, "by-hand"), None);
         let given_up = begun_at(at(6));
         assert_eq!(
             outdated(&all, &live, at(31)),
