@@ -6,6 +6,7 @@
 #   infra/servers/kafka.sh kill DIR     SIGKILL
 #
 # Everything of this broker (data, log, ports, pid) lies in DIR; starting again keeps data and ports.
+# With SERVERS_FOR=load in the environment the JVM compiles twice: it starts later and runs faster.
 # The packages come from Maven on first use, into ${ANAMNESIS_SERVERS:-target/servers}/kafka-VERSION.
 set -euo pipefail
 
@@ -165,7 +166,7 @@ start() {
         fi
         : >"$dir/broker.log"
         local options=(-Xmx256m -XX:+UseSerialGC)
-        [ "${JAVA_COMPILER:-quick}" = full ] || options+=(-XX:TieredStopAtLevel=1)
+        [ "${SERVERS_FOR:-tests}" = load ] || options+=(-XX:TieredStopAtLevel=1)
         setsid java -cp "$lib/*" "${options[@]}" \
             -Dlog4j2.configurationFile="$dir/log4j2.properties" \
             kafka.Kafka "$dir/server.properties" >>"$dir/broker.log" 2>&1 </dev/null &

@@ -8,7 +8,8 @@
 #
 # Without a password, because it listens on loopback only. With NEO4J_PASSWORD set at the first start, it
 # asks for that password of the user neo4j.
-# Starts sooner and runs slower than a server that compiles twice (JAVA_COMPILER=full in the environment).
+# For many short lives: compiled once, and written to disk every second, as physical erasure asks. With
+# SERVERS_FOR=load in the environment as it is under load: compiled twice, written every 15 seconds.
 # Needs java (17 or 21) and mvn. Neo4j is a separate process under its own licence (GPLv3).
 set -euo pipefail
 
@@ -88,6 +89,8 @@ configure() {
     fi
     local auth=false
     [ ! -f "$dir/has-password" ] || auth=true
+    local checkpoint=1s
+    [ "${SERVERS_FOR:-tests}" != load ] || checkpoint=15s
     # The last five are what physical erasure asks for: log files that are short and not kept, and a
     # checkpoint soon after a change. In production an interval of some seconds will do.
     cat >"$dir/conf/neo4j.conf" <<CONF
@@ -104,7 +107,7 @@ db.lock.acquisition.timeout=30s
 db.tx_log.rotation.retention_policy=keep_none
 db.tx_log.rotation.size=1m
 db.tx_log.preallocate=false
-db.checkpoint.interval.time=1s
+db.checkpoint.interval.time=$checkpoint
 CONF
 }
 
@@ -117,7 +120,7 @@ start() {
         for package in java.nio java.io sun.nio.ch java.util.concurrent; do
             options+=(--add-opens "java.base/$package=ALL-UNNAMED")
         done
-        [ "${JAVA_COMPILER:-quick}" = full ] || options+=(-XX:TieredStopAtLevel=1)
+        [ "${SERVERS_FOR:-tests}" = load ] || options+=(-XX:TieredStopAtLevel=1)
         # A session of its own: an interrupt of the caller does not reach it.
         setsid java -Xms128m -Xmx512m -XX:+UseSerialGC "${options[@]}" -cp "$jars/*" \
             org.neo4j.server.CommunityEntryPoint \

@@ -94,9 +94,9 @@ listen_addresses = '127.0.0.1'
 unix_socket_directories = ''
 fsync = on
 synchronous_commit = on
-shared_buffers = 32MB
+shared_buffers = 128MB
 max_connections = 200
-max_wal_size = 256MB
+max_wal_size = 1GB
 jit = off
 CONF
     # Last, so that its presence says that the rest is there.

@@ -14,7 +14,7 @@ use crate::report::{Latencies, machine};
 use crate::{Target, call, grant, wait_until_stored};
 
 /// Between two questions for a memory that is not found yet: so much a figure may be too high.
-const ASK_EVERY: Duration = Duration::from_millis(10);
+const ASK_EVERY: Duration = Duration::from_millis(20);
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 
 #[derive(Args)]
@@ -27,7 +27,7 @@ pub(crate) struct RecallableArgs {
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// One write in so many is looked for.
-    #[arg(long, default_value_t = 40)]
+    #[arg(long, default_value_t = 100)]
     every: usize,
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn run(args: RecallableArgs) -> anyhow::Result<()> {
         tokio::time::sleep_until(due.into()).await;
         let (client, target) = (client.clone(), args.target.clone());
         if n % args.every == 0 {
-            let owner = corpus.owner(n % args.target.owners);
+            let owner = corpus.owner(n / args.every % args.target.owners);
             let number = format!("{}-{n}", args.target.seed);
             writes.spawn(async move { sought(client, target, owner, number, due).await.map(Some) });
         } else {
