@@ -253,7 +253,7 @@ async fn nothing_is_written_without_constraints() {
     for graph in opened {
         graph.unwrap();
     }
-    assert_eq!(place.count(constraints).await, 5);
+    assert_eq!(place.count(constraints).await, 6);
 
     let graph = place.graph().await;
     let mut script = Script::default();
