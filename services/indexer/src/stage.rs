@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anamnesis_domain::evolve::evolve;
 use anamnesis_domain::ids::{ErasureId, KeyId, LogId, MemoryId, OwnerKey};
@@ -51,6 +51,8 @@ const PHYSICAL_DELAY_MS_MAX: i64 = 60_000;
 const SNAPSHOT_EVERY: u64 = 10_000;
 /// The same when there is nothing else to do: a trickle must not write a snapshot per record.
 const SNAPSHOT_EVERY_IDLE: u64 = 1_000;
+/// How late a stage without records notices that its store is another one.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Keeps a set of stores equal to the fold. All of them in one stage share the fold; a store that
 /// should be able to lag on its own gets a stage of its own.
@@ -132,6 +134,7 @@ impl Stage for Indexer {
             compacting: None,
             physical: Vec::new(),
             physical_since: None,
+            looked: Instant::now(),
         };
         folding.find_unfinished().await?;
         Ok(Box::new(folding))
@@ -184,6 +187,8 @@ struct Folding {
     physical: Vec<(ErasureId, OwnerKey)>,
     /// Since when the oldest of them waits.
     physical_since: Option<Timestamp>,
+    /// When it was last looked whether a store stands elsewhere.
+    looked: Instant,
 }
 
 /// Bytes that are being rewritten beside the stage, and the erasures that wait for it.
@@ -294,6 +299,7 @@ impl Running for Folding {
         if self.skeleton.next >= self.snapshot_next + SNAPSHOT_EVERY_IDLE {
             self.save_snapshot().await;
         }
+        self.look_whether_moved().await?;
         self.rewrite_bytes(now).await
     }
 
@@ -306,6 +312,28 @@ impl Running for Folding {
 }
 
 impl Folding {
+    /// Another generation of a store on a server may be the live one by now. The next write would find
+    /// that it stands elsewhere; where nothing is written, nobody else would.
+    async fn look_whether_moved(&mut self) -> Result<(), StageError> {
+        if !self.compacts_aside || self.looked.elapsed() < LOOK_EVERY {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        for (store, next) in &self.stores {
+            let stored = store.checkpoint(self.partition).await?;
+            let found = stored.map_or(0, |checkpoint| checkpoint.next);
+            if found != *next {
+                return Err(StageError::Store(StoreError::Moved {
+                    store: store.store(),
+                    partition: self.partition,
+                    expected: *next,
+                    found,
+                }));
+            }
+        }
+        Ok(())
+    }
+
     async fn save_snapshot(&mut self) {
         snapshots::save(
             &*self.snapshots,
