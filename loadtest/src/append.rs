@@ -1,17 +1,14 @@
 //! Does a process that appends for a long time keep its size?
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Instant;
 
-use anamnesis::base::Base;
-use anamnesis::config::{Config, Flags};
 use anamnesis_domain::ids::OwnerKey;
 use anamnesis_domain::input::Topic;
-use anamnesis_pipeline::clock::SystemClock;
 use anamnesis_pipeline::log::NewRecord;
 use clap::Args;
 
+use crate::open;
 use crate::report::{machine, resident_mib};
 
 /// Records of one append, and bytes of one record.
@@ -32,12 +29,7 @@ pub(crate) struct AppendArgs {
 
 pub(crate) async fn run(args: AppendArgs) -> anyhow::Result<()> {
     let scratch = tempfile::tempdir()?;
-    let flags = Flags {
-        data_dir: Some(scratch.path().to_owned()),
-        listen: None,
-    };
-    let config = Config::load(Some(&args.config), &flags)?;
-    let base = Base::open(config, Arc::new(SystemClock)).await?;
+    let base = open(&args.config, scratch.path()).await?;
     let started = Instant::now();
     let mut sizes = Vec::new();
     let (mut written, look) = (0, (args.records / LOOKS).max(1));

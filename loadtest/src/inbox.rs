@@ -1,14 +1,11 @@
 //! How many events a second go from `inbox` to memories?
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anamnesis::base::Base;
-use anamnesis::config::{Config, Flags};
 use anamnesis_domain::ids::OwnerKey;
 use anamnesis_domain::input::Topic;
-use anamnesis_pipeline::clock::SystemClock;
 use anamnesis_pipeline::log::NewRecord;
 use anyhow::Context as _;
 use clap::Args;
@@ -16,7 +13,7 @@ use reqwest::Client;
 
 use crate::corpus::Corpus;
 use crate::report::machine;
-use crate::{Target, grant, wait_until_stored};
+use crate::{Target, grant, open, wait_until_stored};
 
 /// Records of one append.
 const BATCH: usize = 500;
@@ -34,12 +31,7 @@ pub(crate) struct InboxArgs {
 
 pub(crate) async fn run(args: InboxArgs) -> anyhow::Result<()> {
     let scratch = tempfile::tempdir()?;
-    let flags = Flags {
-        data_dir: Some(scratch.path().to_owned()),
-        listen: None,
-    };
-    let config = Config::load(Some(&args.config), &flags)?;
-    let base = Base::open(config, Arc::new(SystemClock)).await?;
+    let base = open(&args.config, scratch.path()).await?;
     let client = Client::new();
     let corpus = Corpus::new(args.target.seed, args.target.owners);
     grant(&client, &corpus, &args.target).await?;

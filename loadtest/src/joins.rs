@@ -2,21 +2,17 @@
 
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anamnesis::base::Base;
-use anamnesis::config::{Config, Flags};
-use anamnesis_pipeline::clock::SystemClock;
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use reqwest::Client;
 use tokio::process::{Child, Command};
 
-use crate::Target;
 use crate::corpus::Corpus;
 use crate::probe::{Probe, Probes, owners};
 use crate::report::{Latencies, machine};
+use crate::{Target, open};
 
 /// Writes before the first member comes, by which the rest is judged.
 const CALM: Duration = Duration::from_secs(10);
@@ -42,18 +38,14 @@ pub(crate) struct JoinsArgs {
 
 pub(crate) async fn run(args: JoinsArgs) -> anyhow::Result<()> {
     let scratch = tempfile::tempdir()?;
-    let flags = Flags {
-        data_dir: Some(scratch.path().join("asking")),
-        listen: None,
-    };
-    let config = Config::load(Some(&args.config), &flags)?;
-    let partitions = Base::open(config, Arc::new(SystemClock))
+    // Not kept: its clients would take part of what is measured.
+    let partitions = open(&args.config, &scratch.path().join("asking"))
         .await?
         .log
         .partitions();
     let client = Client::new();
     let corpus = Corpus::new(args.target.seed, args.target.owners);
-    let owners = owners(&client, &args.target.url, &corpus, partitions, 0).await?;
+    let owners = owners(&client, &args.target.url, &corpus, partitions).await?;
     let name = format!("joins-{}", args.target.seed);
     let probes = Probes::start(&args.target.url, &owners, &name);
     tokio::time::sleep(CALM).await;

@@ -11,8 +11,13 @@ mod probe;
 mod recallable;
 mod report;
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anamnesis::base::Base;
+use anamnesis::config::{Config, Flags};
+use anamnesis_pipeline::clock::SystemClock;
 use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand};
 use reqwest::Client;
@@ -118,6 +123,16 @@ async fn call(client: &Client, url: &str, body: &Value) -> anyhow::Result<Value>
         bail!("{status}: {}", answer["code"]);
     }
     Ok(answer)
+}
+
+/// The log that a configuration of the services names, opened beside them with a folder of its own.
+async fn open(config: &Path, data: &Path) -> anyhow::Result<Base> {
+    let flags = Flags {
+        data_dir: Some(data.to_owned()),
+        listen: None,
+    };
+    let config = Config::load(Some(config), &flags)?;
+    Ok(Base::open(config, Arc::new(SystemClock)).await?)
 }
 
 /// Every owner agrees.

@@ -2,24 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anamnesis::base::Base;
-use anamnesis::config::{Config, Flags};
 use anamnesis_domain::ids::OwnerKey;
 use anamnesis_domain::input::Topic;
-use anamnesis_pipeline::clock::SystemClock;
 use anamnesis_pipeline::log::{NewRecord, partition_of};
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use reqwest::Client;
 use serde_json::Value;
 
-use crate::Target;
 use crate::corpus::Corpus;
 use crate::probe::{Probe, Probes, owners};
 use crate::report::{Latencies, machine};
+use crate::{Target, open};
 
 /// Between two looks: so much a figure may be too high.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -40,16 +36,11 @@ pub(crate) struct PoisonArgs {
 
 pub(crate) async fn run(args: PoisonArgs) -> anyhow::Result<()> {
     let scratch = tempfile::tempdir()?;
-    let flags = Flags {
-        data_dir: Some(scratch.path().to_owned()),
-        listen: None,
-    };
-    let config = Config::load(Some(&args.config), &flags)?;
-    let base = Base::open(config, Arc::new(SystemClock)).await?;
+    let base = open(&args.config, scratch.path()).await?;
     let client = Client::new();
     let corpus = Corpus::new(args.target.seed, args.target.owners);
     let url = &args.target.url;
-    let bystanders = owners(&client, url, &corpus, base.log.partitions(), 0).await?;
+    let bystanders = owners(&client, url, &corpus, base.log.partitions()).await?;
     let name = format!("poison-{}", args.target.seed);
     let probes = Probes::start(url, &bystanders, &name);
     tokio::time::sleep(CALM).await;
