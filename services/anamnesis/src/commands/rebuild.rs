@@ -95,7 +95,12 @@ async fn back(node: &Node, store: Store) -> Result<(), Failure> {
     generations.switch(before).await?;
     // By then every process asks the other one.
     tokio::time::sleep(LOOK_EVERY * 2).await;
-    generations.delete(&live).await?;
+    if let Err(error) = generations.delete(&live).await {
+        return Err(Failure::unreachable(format!(
+            "{store}: {before} is live again, but {live} could not be deleted ({error}): only an erasure \
+             a day after it was begun deletes it now"
+        )));
+    }
     println!(
         "{store}: {before} is live again and catches up from where it stands; {live} is deleted"
     );
