@@ -21,7 +21,7 @@ trap 'infra/servers/all.sh stop "$servers" || true; rm -rf "$servers"; summary' 
 
 # The last lines are what is read first: what failed, in short, and how many passed.
 summary() {
-    awk '/^---- .* stdout ----$/ { left = 12 } /^ *Doc-tests / { left = 0 } left > 0 { print; left -= 1 }' "$log"
+    awk '/^---- .* stdout ----$/ { left = 40 } /^ *Doc-tests / { left = 0 } left > 0 { print; left -= 1 }' "$log"
     awk '/^test result:/ { passed += $4; failed += $6 } END { printf "%d passed, %d failed\n", passed, failed }' "$log"
     rm -f "$log"
 }

@@ -409,7 +409,7 @@ impl Fleet {
                 assert!(
                     !server.has_ended(),
                     "{name} ended by itself:\n{}",
-                    last_lines(&member.folder.log_lines())
+                    last_lines(&member.folder.log_lines().lines().collect::<Vec<_>>())
                 );
             }
         }
@@ -461,7 +461,25 @@ impl Fleet {
     }
 }
 
-fn last_lines(log: &str) -> String {
-    let lines: Vec<&str> = log.lines().collect();
+/// A test that fails says what its services complained of: their logs go with it.
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for (name, member) in &self.members {
+            let log = member.folder.log_lines();
+            let complaints: Vec<&str> = log
+                .lines()
+                .filter(|line| line.contains("WARN") || line.contains("ERROR"))
+                .collect();
+            if !complaints.is_empty() {
+                eprintln!("{name} complained:\n{}", last_lines(&complaints));
+            }
+        }
+    }
+}
+
+fn last_lines(lines: &[&str]) -> String {
     lines[lines.len().saturating_sub(30)..].join("\n")
 }

@@ -12,13 +12,22 @@ use anamnesis_pipeline::stores::{Projection, Records, Store, StoreError, TextInd
 use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};
 
+use super::ahead::Ahead;
 use super::config::ShardServerConfig;
 use super::freshness::Freshness;
 use super::refusal::Refusal;
+use super::server::LOOKS_PER_LEASE;
 use super::wire::{self, Answer, Asked, Filter, Question, pack};
 
 /// Hits that the records are asked about at once; recall asks for fifty.
 const CHECKED_MAX: usize = 200;
+
+/// Records that are looked at ahead of a copy: some seconds of reading. A copy that misses more is being
+/// built, and misses something of nearly every owner.
+const AHEAD_RECORDS_MAX: u64 = 200_000;
+/// Records and bytes of one read.
+const READ_RECORDS_MAX: usize = 2_000;
+const READ_BYTES_MAX: usize = 8 << 20;
 
 /// What a replica is made of.
 #[derive(Clone)]
@@ -39,6 +48,7 @@ pub(super) struct Replica {
 /// What is known of the copy of one partition.
 struct Known {
     freshness: Freshness,
+    ahead: Ahead,
     /// What was logged last.
     is_said_current: bool,
 }
@@ -49,6 +59,7 @@ enum About {
     Partitions(Vec<u32>),
     /// Of one owner, by the text index as well or by the records alone.
     Owner {
+        owner: OwnerKey,
         partition: u32,
         is_text_asked: bool,
     },
@@ -59,6 +70,7 @@ impl Replica {
         let nothing = |partition| {
             let known = Known {
                 freshness: Freshness::new(config.lease),
+                ahead: Ahead::new(config.lease),
                 is_said_current: false,
             };
             (partition, known)
@@ -107,25 +119,76 @@ impl Replica {
                 None
             }
         };
+        let is_falling_behind = self.tell(partition, end.map(|end| (end, asked_at)), next);
+        if let (Some(end), Some(next)) = (end, next)
+            && is_falling_behind
+            && end.saturating_sub(next) <= AHEAD_RECORDS_MAX
+        {
+            let looking = self.look_ahead(partition, end);
+            // The next look goes on: this one must not delay it.
+            let at_most = self.config.lease / LOOKS_PER_LEASE;
+            if timeout(at_most, looking).await.is_err() {
+                debug!(partition, "not all that is ahead of the copy is read yet");
+            }
+        }
+    }
+
+    /// Takes in what a look has seen. Gives whether the copy will soon be too old.
+    fn tell(&self, partition: u32, end: Option<(u64, Instant)>, next: Option<u64>) -> bool {
         let now = Instant::now();
         let mut all = self.lock();
         let Some(known) = all.get_mut(&partition) else {
-            return;
+            return false;
         };
-        if let Some(end) = end {
+        if let Some((end, asked_at)) = end {
             known.freshness.end(end, asked_at);
+            known.ahead.end(end, asked_at);
         }
         if let Some(next) = next {
-            known.freshness.applied(next, now);
+            known.freshness.reached(next, now);
+            known.ahead.applied(next, now);
         }
         let is_current = known.freshness.is_current(now);
         let was_current = std::mem::replace(&mut known.is_said_current, is_current);
-        drop(all);
         let replica = &self.config.replica;
         if is_current && !was_current {
             info!(replica, partition, "the copy is current");
         } else if was_current && !is_current {
-            warn!(replica, partition, "the copy lags: it does not answer");
+            warn!(
+                replica,
+                partition, "the copy lags: it answers only for owners of whom nothing is missing"
+            );
+        }
+        !known.freshness.is_current(now + self.config.lease / 2)
+    }
+
+    /// Finds out whose records lie between the copy and `end`.
+    async fn look_ahead(&self, partition: u32, end: u64) {
+        loop {
+            let from = self.lock().get(&partition).map(|one| one.ahead.next());
+            let Some(from) = from.filter(|from| *from < end) else {
+                return;
+            };
+            let read = self.parts.log.read(
+                Topic::Memories,
+                partition,
+                from,
+                READ_RECORDS_MAX,
+                READ_BYTES_MAX,
+            );
+            let records = match read.await {
+                Ok(records) if !records.is_empty() => records,
+                Ok(_) => return,
+                Err(error) => {
+                    debug!(partition, %error, "the log does not tell what is ahead of the copy");
+                    return;
+                }
+            };
+            let now = Instant::now();
+            if let Some(known) = self.lock().get_mut(&partition) {
+                let owners = records.iter().map(|record| record.key);
+                known.ahead.saw(owners, now);
+            }
         }
     }
 
@@ -149,13 +212,13 @@ impl Replica {
         let about = self.about(&question)?;
         let is_open = even_if_behind && is_of_projection(&question);
         if !is_open {
-            self.check_current(&about)?;
+            self.check_current(&about).await?;
             self.check_reached(&about, at_least).await?;
         }
         let answer = self.answer_unfenced(question).await?;
         // Reading took its time, and the copy may have become too old meanwhile.
         if !is_open {
-            self.check_current(&about)?;
+            self.check_current(&about).await?;
         }
         Ok(answer)
     }
@@ -193,26 +256,50 @@ impl Replica {
 
     fn about_owner(&self, owner: OwnerKey, is_text_asked: bool) -> About {
         About::Owner {
+            owner,
             partition: self.parts.feed.partition_of(owner),
             is_text_asked,
         }
     }
 
-    fn check_current(&self, about: &About) -> Result<(), Refusal> {
+    async fn check_current(&self, about: &About) -> Result<(), Refusal> {
+        let Some(partition) = self.find_lagging(about) else {
+            return Ok(());
+        };
+        let lags = Refusal::Lags { partition };
+        let About::Owner {
+            owner,
+            partition,
+            is_text_asked,
+        } = about
+        else {
+            return Err(lags);
+        };
+        match self.needs(*owner, *partition) {
+            Some(0) => Ok(()),
+            Some(needs) if self.next(*partition, *is_text_asked).await? >= needs => Ok(()),
+            Some(_) | None => Err(lags),
+        }
+    }
+
+    fn needs(&self, owner: OwnerKey, partition: u32) -> Option<u64> {
+        let all = self.lock();
+        all.get(&partition)?.ahead.needs(owner, Instant::now())
+    }
+
+    fn find_lagging(&self, about: &About) -> Option<u32> {
         let now = Instant::now();
         let all = self.lock();
         let is_current = |partition| {
             let known = all.get(&partition);
             known.is_some_and(|known| known.freshness.is_current(now))
         };
-        match about.partitions().find(|partition| !is_current(*partition)) {
-            Some(partition) => Err(Refusal::Lags { partition }),
-            None => Ok(()),
-        }
+        about.partitions().find(|partition| !is_current(*partition))
     }
 
     async fn check_reached(&self, about: &About, at_least: u64) -> Result<(), Refusal> {
         let About::Owner {
+            owner: _,
             partition,
             is_text_asked,
         } = about

@@ -37,8 +37,8 @@ impl Freshness {
         self.next
     }
 
-    /// The copy has applied everything below `next`.
-    pub(super) fn applied(&mut self, next: u64, now: Instant) {
+    /// Everything below `next` is applied.
+    pub(super) fn reached(&mut self, next: u64, now: Instant) {
         self.pass(now);
         if next < self.next {
             // Another copy stands in its place: nothing is known of it.
@@ -95,7 +95,7 @@ mod tests {
             let at = start + Duration::from_secs_f64(second.parse().unwrap());
             match what.split_at(1) {
                 ("e", end) => freshness.end(end.parse().unwrap(), at),
-                ("a", next) => freshness.applied(next.parse().unwrap(), at),
+                ("a", next) => freshness.reached(next.parse().unwrap(), at),
                 ("?", "") => assert!(freshness.is_current(at), "{word} in: {script}"),
                 ("!", "") => assert!(!freshness.is_current(at), "{word} in: {script}"),
                 (other, _) => panic!("{other}"),

@@ -9,7 +9,8 @@
 //! Three rules make several copies as good as one:
 //! - a replica answers for a partition only while it knows that it has applied everything that was
 //!   recorded until a *lease* ago ([`freshness`]): an erasure is effective on all replicas at the latest
-//!   one lease after its record was appended, whether they were told or not;
+//!   one lease after its record was appended, whether they were told or not; behind that, it still
+//!   answers for owners of whom it knows that nothing is missing ([`ahead`]);
 //! - what was answered for an owner is not taken back by another replica: for some seconds, only a
 //!   replica that is at least as far may answer for this owner ([`pins`]);
 //! - a replica that is dead, slow or behind is left out until it is seen to be well ([`replica`]).
@@ -19,6 +20,7 @@
 //! - [`server`], [`answer`], [`token`]: one replica
 //! - [`client`], [`replica`], [`pins`], [`ports`]: all of them, from outside
 
+mod ahead;
 mod answer;
 pub mod client;
 pub mod config;

@@ -38,7 +38,7 @@ use super::wire::{self, Asked};
 /// Questions of one connection at once; more wait.
 const STREAMS_MAX: u32 = 512;
 /// How often within a lease the copy is compared with the log.
-const LOOKS_PER_LEASE: u32 = 5;
+pub(super) const LOOKS_PER_LEASE: u32 = 5;
 /// How long answers that are under way may take once the server is asked to stop.
 const GRACE: Duration = Duration::from_secs(5);
 

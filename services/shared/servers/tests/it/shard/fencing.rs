@@ -125,6 +125,44 @@ async fn nobody_answers_from_before_an_erasure_later_than_a_lease_after_it() {
 }
 
 #[tokio::test]
+async fn a_copy_that_lags_answers_for_owners_of_whom_it_misses_nothing() {
+    let mut script = Script::default();
+    let other = (2..)
+        .find(|other| script.partition_of(*other) == script.partition_of(1))
+        .unwrap();
+    script.decide(1, vec![memory(1, "secret")]);
+    script.decide(other, vec![memory(2, "kept")]);
+    let said = script.take(1);
+    script.erase(1, &[id(1)]);
+    let erased = script.take(1);
+    let copy = Copy::with(&said).await;
+    let a = served(&copy).await;
+    let stores = client(&one_shard(vec![a.url()]));
+    let of_other = async || stores.records.owner(scope(other)).await;
+    let key_of = |owner| scope(owner).key();
+    append(&[&copy], script.end(1));
+    until(|| found(&stores), |answer| is_unavailable(answer, "lags"))
+        .await
+        .unwrap_err();
+    // The keys ahead of the copy cannot be read yet.
+    assert!(is_unavailable(&of_other().await, "lags"));
+
+    *copy.log.last.lock().unwrap() = vec![key_of(1)];
+    until(of_other, Result::is_ok).await.unwrap();
+    assert!(is_unavailable(&found(&stores).await, "lags"));
+
+    // What is recorded for that owner as well silences the copy again, a lease later.
+    copy.log.last.lock().unwrap().push(key_of(other));
+    append(&[&copy], script.end(1) + 1);
+    until(of_other, |answer| is_unavailable(answer, "lags"))
+        .await
+        .unwrap_err();
+    copy.apply(&erased).await;
+    until(|| found(&stores), Result::is_ok).await.unwrap();
+    assert!(is_unavailable(&of_other().await, "lags"));
+}
+
+#[tokio::test]
 async fn another_replica_answers_for_the_one_that_lags() {
     let (script, said, erased) = said_and_erased();
     let (lagging, current) = (Copy::with(&said).await, Copy::with(&said).await);
