@@ -130,8 +130,9 @@ group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
 group.consumer.min.session.timeout.ms=1000
 group.consumer.min.heartbeat.interval.ms=200
-# A restart after SIGKILL waits for the session of the broker that died.
-broker.session.timeout.ms=2000
+# A restart after SIGKILL waits for the session of the broker that died. A shorter one fences a broker that
+# gets no processor for a moment: its partitions lose their leader and every group begins anew.
+broker.session.timeout.ms=6000
 broker.heartbeat.interval.ms=500
 # Each partition holds two index files of this size in memory maps.
 log.index.size.max.bytes=1048576
