@@ -10,6 +10,7 @@ use anamnesis_pipeline::log::NewRecord;
 use anyhow::Context as _;
 use clap::Args;
 use reqwest::Client;
+use serde_json::Value;
 
 use crate::corpus::Corpus;
 use crate::report::machine;
@@ -41,11 +42,7 @@ pub(crate) async fn run(args: InboxArgs) -> anyhow::Result<()> {
     let started = Instant::now();
     for (number, from) in (0..args.events).step_by(BATCH).enumerate() {
         let to = args.events.min(from + BATCH);
-        let records = (from..to).map(|n| NewRecord {
-            // Platforms have keys of their own.
-            key: OwnerKey::from_bytes((n as u128).to_be_bytes()),
-            payload: corpus.event(n).to_string().into(),
-        });
+        let records = (from..to).map(|n| record(n, &corpus.event(n)));
         let partition = number as u32 % base.log.partitions();
         base.log
             .append(Topic::Inbox, partition, records.collect())
@@ -83,6 +80,14 @@ pub(crate) async fn run(args: InboxArgs) -> anyhow::Result<()> {
         rate(stored)
     );
     Ok(())
+}
+
+/// An event as a platform writes it, under a key of its own.
+pub(crate) fn record(n: usize, event: &Value) -> NewRecord {
+    NewRecord {
+        key: OwnerKey::from_bytes((n as u128).to_be_bytes()),
+        payload: event.to_string().into(),
+    }
 }
 
 async fn ends(base: &Base, topic: Topic) -> anyhow::Result<u64> {
