@@ -13,7 +13,7 @@
 //! is younger than the session, and after a longer pause everything is given up and joined anew.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,9 @@ use super::client::{Context, is_forbidden};
 use super::config::{KafkaConfig, millis};
 use super::writer::drop_apart;
 
+/// Longest that a member that leaves waits until the group knows, once its stages have stopped or had their
+/// time. Stopping may take five seconds in all.
+const GOODBYE_MAX: Duration = Duration::from_millis(1_500);
 /// The group is polled this often at least; a revocation is noticed as late.
 const POLL_EVERY: Duration = Duration::from_millis(100);
 
@@ -534,14 +537,17 @@ impl Member {
         drop_apart(consumer);
     }
 
+    /// Ends the client, which gives everything back and tells the group. To unsubscribe first would save
+    /// nothing: a client that is closed while that is under way never says that it leaves, and its
+    /// partitions are nobody's until its session is over.
     fn leave(&self, consumer: BaseConsumer<Group>) {
-        consumer.unsubscribe();
-        let deadline = Instant::now() + self.shared.drain + POLL_EVERY;
-        while !self.shared.state().held.is_empty() && Instant::now() < deadline {
-            consumer.poll(POLL_EVERY);
+        let (ended, ends) = mpsc::channel::<()>();
+        drop_apart((consumer, ended));
+        let within = self.shared.drain + GOODBYE_MAX;
+        if ends.recv_timeout(within) == Err(mpsc::RecvTimeoutError::Timeout) {
+            tracing::warn!("the group may not have heard that this process has left");
         }
         self.shared.lose_all();
-        drop_apart(consumer);
     }
 }
 

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use anamnesis_pipeline::log::LogError;
 use anamnesis_servers::kafka::{GroupConfig, KafkaConfig, Lease, Membership};
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use tokio::task::JoinHandle;
 
 use super::broker::{Prefix, shared_brokers};
@@ -192,6 +194,39 @@ async fn joins_and_leaves_pause_a_partition_only_shortly() {
             .last()
             .is_some_and(|longest| *longest < Duration::from_secs(5))
     );
+}
+
+/// How many members the broker knows.
+fn members_of(prefix: &Prefix) -> usize {
+    let group = format!("{}{SERVICE}", prefix.config.topic_prefix);
+    let asking: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", &prefix.config.brokers)
+        .create()
+        .unwrap();
+    let list = asking
+        .fetch_group_list(Some(&group), Duration::from_secs(30))
+        .unwrap();
+    let found = list.groups().first();
+    found.map_or(0, |found| found.members().len())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_leaves_is_known_to_have_left_whenever_it_leaves() {
+    let prefix = prefix().await;
+    let table = Shared::default();
+    let a = Worker::start(&prefix, "a", &table);
+    until(&table, "a alone", is_shared_by(&["a"])).await;
+    // Also while the group still settles what its coming has changed.
+    for wait in (0..12).map(|n| n * n * 10) {
+        let b = Worker::start(&prefix, "b", &table);
+        until(&table, "a and b", is_shared_by(&["a", "b"])).await;
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        b.leave().await;
+        assert_eq!(members_of(&prefix), 1, "left {wait} ms after it came");
+        until(&table, "a again", is_shared_by(&["a"])).await;
+    }
+    a.leave().await;
+    assert_eq!(members_of(&prefix), 0);
 }
 
 #[tokio::test]
