@@ -178,7 +178,8 @@ start() {
     deadline=$((SECONDS + ready_max))
     until grep -q "Kafka Server started" "$dir/broker.log" &&
         (exec 3<>"/dev/tcp/${address%:*}/${address#*:}") 2>/dev/null; do
-        running >/dev/null || fail "the broker stopped: $(grep -m 1 -E 'ERROR|FATAL|Exception' "$dir/broker.log") (see $dir/broker.log)"
+        # By its pid alone: one that was just started may not yet be the program that it will be.
+        ! gone "$(cat "$dir/pid")" || fail "the broker stopped: $(grep -m 1 -E 'ERROR|FATAL|Exception' "$dir/broker.log") (see $dir/broker.log)"
         [ "$SECONDS" -lt "$deadline" ] || fail "not ready after $ready_max s: see $dir/broker.log"
         sleep 0.1
     done

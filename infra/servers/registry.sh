@@ -153,7 +153,8 @@ start() {
     fi
     deadline=$((SECONDS + ready_max))
     until (answers "$port") 2>/dev/null; do
-        running >/dev/null || fail "the registry stopped: $(grep -m 1 -E 'ERROR|Exception' "$dir/registry.log") (see $dir/registry.log)"
+        # By its pid alone: one that was just started may not yet be the program that it will be.
+        ! gone "$(cat "$dir/pid")" || fail "the registry stopped: $(grep -m 1 -E 'ERROR|Exception' "$dir/registry.log") (see $dir/registry.log)"
         [ "$SECONDS" -lt "$deadline" ] || fail "not ready after $ready_max s: see $dir/registry.log"
         sleep 0.1
     done
