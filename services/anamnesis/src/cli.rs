@@ -13,6 +13,7 @@ use anamnesis_domain::time::Timestamp;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::Flags;
+use crate::failure::Failure;
 
 /// How the process ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -346,10 +347,15 @@ pub enum RebuildStore {
 pub struct EvalArgs {
     #[arg(value_enum)]
     pub set: EvalSet,
-    /// The folder of the evaluation sets.
-    #[arg(long, value_name = "DIR")]
+    /// The folder of the evaluation sets; `attribution` is the project's own and has one already.
+    #[arg(
+        long,
+        value_name = "DIR",
+        required = true,
+        default_value_if("set", "attribution", OWN_SETS)
+    )]
     pub data: PathBuf,
-    /// Only so many patients, conversations or users.
+    /// Only so many owners, chats, or cases.
     #[arg(long)]
     pub limit: Option<usize>,
     /// Also write the figures to this file.
@@ -361,6 +367,37 @@ pub struct EvalArgs {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum EvalSet {
     Synthea,
+    Timeqa,
+    Safety,
+    MtsDialog,
+    Pii,
+    Memorybank,
+    Locomo,
+    Beam,
+    Precision,
+    Longmemeval,
+    /// Of the project itself: whom and what a statement is about.
+    Attribution,
+}
+
+/// Where the project's own sets lie in its repository.
+const OWN_SETS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+
+impl EvalArgs {
+    /// The folder of one set.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn folder(&self, set: &str) -> Result<PathBuf, Failure> {
+        let folder = self.data.join(set);
+        if folder.is_dir() {
+            return Ok(folder);
+        }
+        Err(Failure::wrong_use(format!(
+            "{} is missing: --data names the folder that holds the sets",
+            folder.display()
+        )))
+    }
 }
 
 #[derive(Clone, Debug, Args)]
@@ -492,6 +529,9 @@ mod tests {
             "audit balance --json",
             "rebuild --store all",
             "eval synthea --data sets --limit 3 --json out.json",
+            "eval mts-dialog --data sets",
+            "eval attribution",
+            "eval attribution --data sets",
             "decay-curve --kind episode",
             "decay-curve --lambda 0.02/day",
             "forget --owner h1/p1 --source s --event e#0 --mode erase --reason r",
@@ -522,6 +562,7 @@ mod tests {
             "forget --owner h1/p1 --event e --mode erase --reason r",
             "forget --owner h1/p1 --all --reason r",
             "eval synthea",
+            "eval timeqa --limit 3",
         ] {
             assert_eq!(parse(line).expect_err(line).exit_code(), 2, "{line}");
         }

@@ -247,8 +247,20 @@ pub struct Explain {
     /// Kinds that consent lets be read.
     pub kinds_readable: Vec<Kind>,
     pub floor: f64,
+    pub proposed: Proposed,
     /// Every memory that was scored, best first, and what became of it.
     pub considered: Vec<Considered>,
+}
+
+/// What each leg put forward on its own, best first, before anything was scored: which leg finds what.
+/// Only what the authority admits.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Proposed {
+    pub text: Vec<MemoryId>,
+    pub vector: Vec<MemoryId>,
+    pub graph: Vec<MemoryId>,
+    /// The three by reciprocal rank: the order in which they go on to be scored.
+    pub fused: Vec<MemoryId>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -1,17 +1,17 @@
 //! What does the authority say to what the legs proposed? Nothing reaches an answer without passing here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anamnesis_domain::ids::MemoryId;
 use anamnesis_domain::memory::Kind;
 use anamnesis_domain::owner::Owner;
-use anamnesis_pipeline::stores::{Filter, MemoryVersion, Order, SubjectFilter};
+use anamnesis_pipeline::stores::{Filter, Hit, MemoryVersion, Order, SubjectFilter};
 use futures::future::try_join_all;
 use tokio::time::Instant;
 use tracing::error;
 
-use crate::answer::{Reason, Record};
-use crate::fuse::Evidence;
+use crate::answer::{Proposed, Reason, Record};
+use crate::fuse::{Evidence, fuse};
 use crate::legs::Checked;
 use crate::metrics::{DROPPED_TOTAL, FOREIGN_TOTAL, LEG_SECONDS};
 use crate::reach::Reach;
@@ -88,6 +88,39 @@ impl Recall {
         let other_sides = self.checked(filter, &others).await?;
         found.extend(own(filter, other_sides).map(|version| (version.memory.id, version)));
         Ok(found)
+    }
+
+    /// What the legs put forward, without what the authority does not admit.
+    pub(crate) async fn proposed(
+        &self,
+        reach: &Reach,
+        [text, vector, graph]: [&[Hit]; 3],
+    ) -> Result<Proposed, RecallError> {
+        let ids: BTreeSet<MemoryId> = [text, vector, graph]
+            .into_iter()
+            .flatten()
+            .map(|hit| hit.memory_id)
+            .collect();
+        let ids: Vec<MemoryId> = ids.into_iter().collect();
+        let mut admitted: BTreeSet<MemoryId> = BTreeSet::new();
+        for filter in &reach.filters {
+            let checked = self.checked(filter, &ids).await?;
+            admitted.extend(own(filter, checked).map(|version| version.memory.id));
+        }
+        let of = |hits: &[Hit]| -> Vec<MemoryId> {
+            let ids = hits.iter().map(|hit| hit.memory_id);
+            ids.filter(|id| admitted.contains(id)).collect()
+        };
+        let fused = fuse(text, vector, graph).into_iter();
+        Ok(Proposed {
+            text: of(text),
+            vector: of(vector),
+            graph: of(graph),
+            fused: fused
+                .map(|(id, _)| id)
+                .filter(|id| admitted.contains(id))
+                .collect(),
+        })
     }
 
     async fn checked(

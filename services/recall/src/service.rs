@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::answer::{
-    Answer, Considered, Explain, Legs, QueryView, RangeView, Reason, Recalled, Record, subject_view,
+    Answer, Considered, Explain, Legs, Proposed, QueryView, RangeView, Reason, Recalled, Record,
+    subject_view,
 };
 use crate::authority::show_both_sides;
 use crate::fuse::fuse;
@@ -437,7 +438,12 @@ impl Recall {
             self.silent_turns(&reach, &understood.terms, &matching)
                 .await?
         };
-        let considered = ask.explain.then(|| scored.clone());
+        let considered = if ask.explain {
+            let hits = [&text.hits[..], &vector.hits, &graph.hits];
+            Some((scored.clone(), self.proposed(&reach, hits).await?))
+        } else {
+            None
+        };
         scored.retain(|one| !silent.has(one.version.memory.id));
         let selected = select(scored, floor, ask.top_k);
 
@@ -449,8 +455,10 @@ impl Recall {
             (true, true) => Some(Reason::BelowFloor),
             (true, false) => Some(self.why_nothing(&reach).await?),
         };
-        let explain =
-            considered.map(|all| explain(&understood, &reach, floor, all, &selected, &silent));
+        let explain = considered.map(|(all, proposed)| Explain {
+            proposed,
+            ..explain(&understood, &reach, floor, all, &selected, &silent)
+        });
         let mut memories = Vec::new();
         for one in selected {
             let history = if ask.include_history {
@@ -575,6 +583,7 @@ fn explain(
         kinds_asked: understood.kinds.clone(),
         kinds_readable: reach.readable.clone(),
         floor,
+        proposed: Proposed::default(),
         considered: all
             .iter()
             .map(|one| Considered {

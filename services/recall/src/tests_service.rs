@@ -1,5 +1,6 @@
 //! Recall as a whole over the in-memory stores: what was remembered, what is answered, as of when.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anamnesis_domain::ids::{EventTag, MemoryId};
@@ -559,6 +560,11 @@ async fn an_explained_answer_says_what_was_considered() {
             .any(|one| one.outcome == "returned")
     );
     assert!(explain.terms.iter().any(|(token, _)| token == "花生"));
+    let all: BTreeSet<_> = explain.considered.iter().map(|one| one.memory_id).collect();
+    let proposed = explain.proposed;
+    for leg in [&proposed.text, &proposed.vector, &proposed.fused] {
+        assert_eq!(leg.iter().copied().collect::<BTreeSet<_>>(), all);
+    }
 }
 
 #[tokio::test]

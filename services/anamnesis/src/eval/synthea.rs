@@ -13,7 +13,8 @@ use serde::Deserialize;
 use crate::cli::{EvalArgs, Language, Track};
 use crate::commands::import;
 use crate::config::{Config, Episodes};
-use crate::eval::{Figures, f1, read_lines};
+use crate::eval::score::f1;
+use crate::eval::{Figures, read_lines};
 use crate::failure::Failure;
 use crate::node::Node;
 
@@ -68,7 +69,7 @@ struct Sets {
 /// # Errors
 /// When the set cannot be read or a node cannot be opened.
 pub async fn measure(config: &Config, args: &EvalArgs) -> Result<Figures, Failure> {
-    let folder = args.data.join("synthea-timelines");
+    let folder = args.folder("synthea-timelines")?;
     let sets = read(&folder, args.limit)?;
     let mut figures = Figures {
         n: sets.sets.len() + sets.points.len(),
