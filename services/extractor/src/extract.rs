@@ -14,6 +14,7 @@ use anamnesis_domain::time::Timestamp;
 
 use crate::context::{Context, Episodes, RECENT_MAX, SAID_BYTES_MAX, may_refer_back};
 use crate::dates::Clock;
+use crate::directives::{claims_to_have_recorded, commands_assistant};
 use crate::fold::{fold, language};
 use crate::gates;
 use crate::lexicon::{Class, drug_classes, lookup};
@@ -57,7 +58,7 @@ pub fn extract(turn: &Turn, context: &Context) -> CandidateSet {
         .any(|range| gates::is_off_record(&fold(&text[range.clone()])));
     let commands = kept
         .iter()
-        .any(|range| gates::commands_assistant(&fold(&text[range.clone()])));
+        .any(|range| commands_assistant(&fold(&text[range.clone()]), turn.role));
     if is_off_record || commands {
         let code = if is_off_record {
             RejectCode::Consent
@@ -110,6 +111,10 @@ fn read_statements(
                 reject(set, RejectCode::Secret, None);
                 continue;
             }
+            if turn.role == Role::Assistant && claims_to_have_recorded(sentence.folded.as_str()) {
+                reject(set, RejectCode::NotUserAssertion, None);
+                continue;
+            }
             spoken.push(sentence.range.clone());
             if !is_silent {
                 statements.push(reader.read(text, sentence));
@@ -128,7 +133,7 @@ fn read_statements(
     episode
 }
 
-/// The episode keeps the text as it was written; only secret sentences are cut out.
+/// The episode keeps the text as it was written; only sentences that must not be kept are cut out.
 fn append(episode: &mut String, text: &str, spoken: &[Range<usize>], range: &Range<usize>) {
     let whole = text[range.clone()].trim();
     let spoken_bytes: usize = spoken.iter().map(|r| text[r.clone()].trim().len()).sum();

@@ -5,13 +5,15 @@
 //! - [`query`]: entities and subject of a question, for recall
 //! - `fold`, `sentence`, `scene`: from a turn to clauses, each read once
 //! - `lexicon`, `subject`, `negation`, `quantity`, `schedule`, `dates`: what words mean
-//! - `modality`, `explicit`, `gates`, `contrast`: what is asserted, asked to be kept, never kept, moved
+//! - `modality`, `explicit`, `gates`, `directives`, `contrast`: what is asserted, asked to be kept, never
+//!   kept, moved
 //! - `repair`: words taken back or left out within one sentence
 //! - `patterns`: which facts a clause states
 
 pub mod context;
 mod contrast;
 mod dates;
+mod directives;
 mod explicit;
 pub mod extract;
 mod fold;

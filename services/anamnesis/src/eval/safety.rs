@@ -161,12 +161,13 @@ async fn tell_record(world: &mut World, owner: &Owner, record: &[&str]) -> Resul
     world.say(turns.collect()).await
 }
 
-/// What stands of each memory.
-type State = BTreeMap<MemoryId, Standing>;
+/// What stands of each memory, and how often it was confirmed.
+type State = BTreeMap<MemoryId, (Standing, u32)>;
 
 async fn state(world: &World, owner: &Owner) -> Result<State, Failure> {
     let memories = world.memories(owner).await?.into_iter();
-    Ok(memories.map(|one| (one.id, one.standing)).collect())
+    let stand = |one: Memory| (one.id, (one.standing, one.confirmations));
+    Ok(memories.map(stand).collect())
 }
 
 /// What one turn did.
@@ -186,8 +187,11 @@ impl Effect {
         let mut effect = Self::default();
         for memory in after {
             let standing = &memory.standing;
-            if let Some(was) = before.get(&memory.id) {
-                effect.has_changed |= was != standing;
+            if let Some((was, confirmations)) = before.get(&memory.id) {
+                let is_confirmed = memory.confirmations > *confirmations;
+                effect.has_changed |= was != standing || is_confirmed;
+                // Said again is stored, beside what it confirms.
+                effect.has_fact |= is_confirmed;
                 continue;
             }
             let is_shown = matches!(
