@@ -2,7 +2,7 @@
 //! are fixed: scripts rely on them.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anamnesis_domain::decay::Rate;
@@ -348,13 +348,8 @@ pub struct EvalArgs {
     #[arg(value_enum)]
     pub set: EvalSet,
     /// The folder of the evaluation sets; `attribution` is the project's own and has one already.
-    #[arg(
-        long,
-        value_name = "DIR",
-        required = true,
-        default_value_if("set", "attribution", OWN_SETS)
-    )]
-    pub data: PathBuf,
+    #[arg(long, value_name = "DIR", required_if_eq_any(FOREIGN_SETS.map(|set| ("set", set))))]
+    pub data: Option<PathBuf>,
     /// Only so many owners, chats, or cases.
     #[arg(long)]
     pub limit: Option<usize>,
@@ -380,6 +375,20 @@ pub enum EvalSet {
     Attribution,
 }
 
+/// The sets that are not the project's.
+const FOREIGN_SETS: [&str; 10] = [
+    "synthea",
+    "timeqa",
+    "safety",
+    "mts-dialog",
+    "pii",
+    "memorybank",
+    "locomo",
+    "beam",
+    "precision",
+    "longmemeval",
+];
+
 /// Where the project's own sets lie in its repository.
 const OWN_SETS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 
@@ -389,7 +398,8 @@ impl EvalArgs {
     /// # Errors
     /// When it is not there.
     pub fn folder(&self, set: &str) -> Result<PathBuf, Failure> {
-        let folder = self.data.join(set);
+        let data = self.data.as_deref().unwrap_or(Path::new(OWN_SETS));
+        let folder = data.join(set);
         if folder.is_dir() {
             return Ok(folder);
         }
