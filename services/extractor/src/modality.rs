@@ -93,13 +93,34 @@ fixed!(
 // Animals live with people and take the same drugs.
 fixed!(
     ANIMAL,
-    r"(?:^|我们?家的?|我们?的|我|家里的?|他家的?|她家的?|养的|\p{Han}{1,4}家的?)(?:那只|这只|一只|老|小|大|那条|这条)?(?:狗狗|小狗|狗|猫咪|小猫|猫|宠物|兔子|仓鼠|鹦鹉|金毛|泰迪|哈士奇|柯基|布偶)(?:也|都|最近|现在|好像|每天|一直)?(?:对|有|在|得|吃|患|是|不|打|服|用|需要|体重|被|怀)|\b(?:my|our|his|her|their|the|a)\s+(?:\w+\s+)?(?:dog|cat|puppy|kitten|pet|horse|pony|rabbit|hamster|parrot|cow|guinea pig|ferret)s?,?\s+(?:(?:\w+,|also|just|now|never|always|currently|recently)\s+)?(?:is|are|was|were|has|have|had|takes?|took|needs?|gets?|got|can't|cannot|can|eats?|drinks?|doesn't|does|lives?|weighs|suffers?|started|stopped|developed)\b"
+    r"(?:^|我们?家的?|我们?的|我|家里的?|他家的?|她家的?|养的|\p{Han}{1,4}家的?)(?:那只|这只|一只|老|小|大|那条|这条)?(?:狗狗|小狗|狗|猫咪|小猫|猫|宠物|兔子|仓鼠|鹦鹉|乌龟|龙猫|金毛|泰迪|哈士奇|柯基|布偶|拉布拉多|边牧|柴犬|博美|萨摩耶|比熊|雪纳瑞|英短|美短)(?:叫?\p{Han}{1,3}?)?(?:也|都|最近|现在|好像|每天|一直)?(?:对|有|在|得|吃|患|是|不|打|服|用|需要|体重|被|怀)|\b(?:my|our|his|her|their|the|a)\s+(?:[\w'-]+\s+){0,3}(?:dog|cat|puppy|pup|kitten|kitty|pet|horse|pony|rabbit|bunny|hamster|gerbil|parrot|budgie|canary|tortoise|cow|goat|sheep|guinea pig|ferret|beagle|labrador|retriever|poodle|terrier|bulldog|husky|corgi|spaniel|dachshund|chihuahua|collie|tabby)s?,?\s+(?:(?:\w+,|also|just|now|never|always|currently|recently)\s+)?(?:is|are|was|were|has|have|had|takes?|took|needs?|gets?|got|can't|cannot|can|eats?|drinks?|doesn't|does|lives?|weighs|suffers?|started|stopped|developed)\b"
+);
+// What an animal is given, or has as its own.
+fixed!(
+    OF_ANIMAL,
+    r"给(?:我们?家的?|家里的?|那只|这只)?(?:狗狗|小狗|狗|猫咪|小猫|猫|宠物|兔子|仓鼠|鹦鹉)(?:\p{Han}{0,3})?(?:吃|喂|打|上|用|开|买|做)|\b(?:give|gave|giving|inject|injecting|feed|fed|feeding)\s+(?:my|our|the|his|her)\s+(?:[\w'-]+\s+){0,2}(?:dog|cat|puppy|kitten|pet|rabbit|hamster|parrot|horse|pony|beagle|labrador|poodle|terrier)s?\b|\bfor\s+(?:my|our|the)\s+(?:[\w'-]+\s+){0,2}(?:dog|cat|puppy|kitten|pet|rabbit|hamster|horse|pony)s?\b|\b(?:my|our|the|his|her)\s+(?:[\w'-]+\s+){0,2}(?:dog|cat|puppy|kitten|rabbit|hamster|horse|pony)(?:'s|s')\s+(?:[a-z]+\s+)?(?:diabetes|arthritis|epilepsy|asthma|cancer|tumou?rs?|kidneys?|heart|insulin|tablets?|pills?|medicine|medication|injections?|seizures?)\b"
 );
 fixed!(IT, r"^(?:and |but )?(?:it|it's)\b|^它");
+// Who is treated by a vet is no person, whatever the name.
+fixed!(
+    VET,
+    r"兽医|宠物(?:医院|诊所|店)|\b(?:the|our|a|my) vets?\b|\bveterinar\w+"
+);
+fixed!(
+    IS_VET,
+    r"(?:是|当|做)(?:名|个|一名)?兽医|\bvets? by profession\b|\b(?:as|am|is|i'm) (?:a|the) vet"
+);
 
 /// Whether the clause speaks of an animal; `of_animal` says that the clause before did.
 pub(crate) fn is_about_animal(clause: &str, of_animal: bool, names_person: bool) -> bool {
-    ANIMAL.is_match(clause) || (of_animal && (IT.is_match(clause) || !names_person))
+    ANIMAL.is_match(clause)
+        || OF_ANIMAL.is_match(clause)
+        || (of_animal && (IT.is_match(clause) || !names_person))
+}
+
+/// Whether a sentence tells of a vet's patient.
+pub(crate) fn is_at_the_vets(sentence: &str) -> bool {
+    VET.is_match(sentence) && !IS_VET.is_match(sentence)
 }
 
 /// Reads a folded clause. `asks` says that the sentence ends with a question mark and this is its last

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use anamnesis_domain::input::RejectCode;
-use anamnesis_domain::memory::{Entity, EntityKind, Kind, Polarity};
+use anamnesis_domain::memory::{Entity, EntityKind, Intent, Kind, Polarity};
 use anamnesis_domain::owner::Subject;
 use anamnesis_domain::text::Text;
 use anamnesis_domain::time::Timestamp;
@@ -12,7 +12,9 @@ use regex::Regex;
 
 use crate::dates::{Clock, Direction, Moment};
 use crate::lexicon::{Class, drug_classes};
-use crate::modality::{Hedge, Lasting, Modality, asks_to_forget, modality, opens_supposition};
+use crate::modality::{
+    Hedge, Lasting, Modality, asks_to_forget, is_at_the_vets, modality, opens_supposition,
+};
 use crate::pattern::compile;
 use crate::query::entity_kind;
 use crate::scene::{Found, Holds, Known, Scene};
@@ -145,7 +147,7 @@ impl Reader {
         let mut changes = false;
         let mut lasting = Lasting::Open;
         let mut supposed = false;
-        let mut of_animal = self.of_animal;
+        let mut of_animal = self.of_animal || is_at_the_vets(&analysed);
         let mut previous = String::new();
         let asks = analysed.trim_end().ends_with('?') && cue.is_none();
         let last = parts.len().saturating_sub(1);
@@ -156,12 +158,17 @@ impl Reader {
             of_animal = crate::modality::is_about_animal(
                 clause,
                 of_animal,
-                part.persons.iter().any(|p| !p.who.is_empty()),
+                // 我们家旺财 names a house.
+                part.persons.iter().any(|p| {
+                    !p.who.is_empty()
+                        && !(p.is_self && clause[p.end.min(clause.len())..].starts_with('家'))
+                }),
             );
             if of_animal && mood.refused.is_none() {
                 mood.refused = Some(RejectCode::NotUserAssertion);
             }
-            let completed = repair::completed(clause, &previous);
+            let completed =
+                repair::completed(clause, &previous).or_else(|| contrast::in_plain_order(clause));
             let clause = completed.as_deref().unwrap_or(clause);
             if completed.is_none() {
                 clause.clone_into(&mut previous);
@@ -191,8 +198,24 @@ impl Reader {
             if let Some(who) = contrast::names_only(clause) {
                 named_only = Some((i, who));
             }
-            let found = patterns::find(&scene);
-            for one in found {
+            let denied = contrast::denies_whom(clause);
+            let mut found = patterns::find(&scene);
+            if found.is_empty()
+                && let Some((who, polarity)) = contrast::says_the_same(clause)
+                && let Some((_, last)) = stated.last()
+            {
+                // 我爸有痛风，我没有: the thing is left out.
+                found.push(Found {
+                    subjects: Some(who),
+                    ..last.clone().polarity(polarity).intent(Intent::Assert)
+                });
+            }
+            for mut one in found {
+                if let Some(who) = &denied {
+                    // 打胰岛素的不是我: what the clause says is denied of whom it ends with.
+                    one.subjects = Some(who.clone());
+                    one.polarity = Polarity::Negative;
+                }
                 let (who, is_guess) = self.whom(&one, &scene, &part.persons, carried.as_deref());
                 if mood.refused.is_none() && mood.hedge != Hedge::Strong {
                     stated.push((who.clone(), one.clone()));
@@ -304,6 +327,9 @@ impl Reader {
             .filter(|_| scene.is_chinese() && !COMPARES.is_match(scene.text));
         if let Some(person) = behind {
             return (person.who.clone(), false);
+        }
+        if let Some(nobody) = unnamed(scene.text, found.anchor) {
+            return (vec![nobody], true);
         }
         match &self.last_subject {
             // 我妈有高血压。在吃氨氯地平。 Most likely hers, and never silently the patient's.
@@ -467,6 +493,43 @@ impl Reader {
             self.note(&who, &found);
         }
     }
+}
+
+/// The dead do not tell of themselves.
+static DIED: LazyLock<Regex> = LazyLock::new(|| {
+    compile(r"走的|去世|过世|离世|病逝|病故|死于|\b(?:died|passed away|passed on|deceased)\b")
+});
+/// "Gramps has gout": whoever that is, it is not the speaker.
+static SOMEBODY: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        r"^\W*(?:(?:and|but|so|because|while|since|also)\s+)?(?P<who>(?:(?:the|a|an|our|poor|old)\s+)?[a-z][a-z'-]*(?:\s+[a-z][a-z'-]*)?)\s+(?P<verb>has|takes|uses|is allergic|is on|suffers|was diagnosed|had (?:his|her|their)|developed|is diabetic|is asthmatic)\b(?:\s+(?P<then>[a-z]+))?",
+    )
+});
+/// What has or shows a fact without being anybody.
+static THING: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        r"\b(?:i|we|it|this|that|there|which|who|what|everything|test|tests|scan|results?|report|blood|pressure|sugar|level|levels|doctor|dr|nurse|gp|consultant|specialist|clinic|hospital|history|pain|patient|lab|x-ray|mri|ct|biopsy|eyes?|skin|heart|liver|kidney|lungs?|knee|back|now|still|never|currently|also)\b",
+    )
+});
+static OF_SOMETHING: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        r"^(?:been|shown|found|confirmed|diagnosed|told|said|prescribed|given|put|started|changed|stopped|gone|improved|increased|risen|dropped|become|got|never|always|just|now)$",
+    )
+});
+
+/// Somebody whom no lexicon knows, named before the predicate at `anchor`.
+fn unnamed(clause: &str, anchor: usize) -> Option<Subject> {
+    if DIED.is_match(clause) {
+        return Some(Subject::Other("they".to_owned()));
+    }
+    let hit = SOMEBODY.captures(clause)?;
+    let (who, verb) = (hit.name("who")?, hit.name("verb")?);
+    let is_report = hit
+        .name("then")
+        .is_some_and(|then| OF_SOMETHING.is_match(then.as_str()));
+    let is_predicate = anchor >= verb.start();
+    (is_predicate && !is_report && !THING.is_match(who.as_str()))
+        .then(|| Subject::Other(who.as_str().to_owned()))
 }
 
 const PRONOUNS: [&str; 13] = [

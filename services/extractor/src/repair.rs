@@ -163,9 +163,16 @@ fn is_repaired(repair: &Repair, one: &mut Heard) -> bool {
 
 fixed!(
     QUOTED,
-    r#"(?P<who>[^",;.]{0,40}?)\s*(?:said|says|told me|replied|asked|wrote|texted|goes|说|说道|道|讲|喊|问|回答|告诉我)\s*(?:过|了)?\s*[,:]?\s*(?P<words>"[^"]{1,200}"?)"#
+    r#"(?P<who>[^",;.]{0,40}?)\s*(?:(?:said|says|saying|told|tells|replied|asked|wrote|texted|goes|shouted|yelled|cried|whispered|muttered|announced|called|added|explained|insisted|admitted|说|说道|道|讲|喊|嚷|叫|念叨|嘀咕|问|回答|告诉)(?P<to>[^",;.:]{0,24}?)\s*[,:]?|:)\s*(?P<words>"[^"]{1,200}"?)"#
 );
-fixed!(OWN, r"(?:^|\b)(?:i|我|我刚才?|我之前)\s*$");
+fixed!(
+    QUOTED_FIRST,
+    r#"(?P<words>"[^"]{1,200}")\s*,?\s*(?P<who>[^",;.]{0,30}?)\s*\b?(?:said|says|saying|told|tells|replied|asked|wrote|texted|goes|shouted|yelled|cried|whispered|muttered|announced|called|added|explained|insisted|admitted|说|说道|道|讲|喊|嚷|叫|念叨|嘀咕|问|回答|告诉)"#
+);
+fixed!(
+    OWN,
+    r"(?:^|\b)(?:i|我|我刚才?|我之前)\s*$|^\s*我(?:刚才?|之前|就|也|又|直接|只好)?(?:跟|对|和|给|向|同).{1,12}$"
+);
 fixed!(FIRST_PERSON, r"我|\b(?:i|i'm|i've|my|me)\b");
 
 /// The folded text with what others said of themselves blanked: `my friend said "I am …"`.
@@ -173,8 +180,9 @@ pub(crate) fn without_quotes(folded: &str) -> String {
     if !folded.contains('"') {
         return folded.to_owned();
     }
-    let ranges: Vec<_> = QUOTED
-        .captures_iter(folded)
+    let quoted = QUOTED.captures_iter(folded);
+    let ranges: Vec<_> = quoted
+        .chain(QUOTED_FIRST.captures_iter(folded))
         .filter(|hit| !OWN.is_match(&hit["who"]) && FIRST_PERSON.is_match(&hit["words"]))
         .filter_map(|hit| hit.name("words").map(|m| m.range()))
         .collect();

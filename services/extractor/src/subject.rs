@@ -11,6 +11,7 @@ use regex::Regex;
 use serde::Deserialize;
 
 use crate::fold::is_han;
+use crate::lexicon::mentions;
 use crate::pattern::compile;
 
 /// A person named in a folded text.
@@ -99,7 +100,7 @@ fn ranked(name: &str, adjectives: &str) -> String {
     let rank = adjectives.split_whitespace().find_map(|word| match word {
         "older" | "elder" | "big" if is_sibling => Some("older"),
         "oldest" | "eldest" | "first" if is_sibling => Some("oldest"),
-        "younger" | "little" | "baby" if is_sibling => Some("younger"),
+        "younger" | "little" | "baby" | "kid" if is_sibling => Some("younger"),
         "youngest" if is_sibling => Some("youngest"),
         "older" | "elder" | "oldest" | "eldest" | "first" if is_child => Some("older"),
         "younger" | "youngest" if is_child => Some("younger"),
@@ -141,10 +142,42 @@ static CHINESE: LazyLock<Regex> = LazyLock::new(|| {
 static ENGLISH: LazyLock<Regex> = LazyLock::new(|| {
     let is_english = |word: &&String| !word.chars().any(is_han);
     let words = alternatives(RELATIVES.all().filter(is_english).cloned());
-    let adjective = r"(?:(?:older|younger|elder|middle|late|own|elderly|old|little|big|dear|eldest|youngest|oldest|twin|best|close|good|next-door|maternal|paternal|great|biological|adoptive|first|second|only|grown|adult|teenage|other|new|\w+[- ]year[- ]old|\w+-month-old|whole|two|three|four|five|several)\s+){0,2}";
+    let adjective = r"(?:(?:older|younger|elder|middle|late|own|elderly|old|little|big|dear|eldest|youngest|oldest|twin|best|close|good|next-door|maternal|paternal|great|biological|adoptive|first|second|only|grown|adult|teenage|other|new|kid|baby|wee|dear|poor|darling|\w+[- ]year[- ]old|\w+-month-old|whole|two|three|four|five|several)\s+){0,2}";
     compile(&format!(
-        r"\b(?:(?P<owner>my|our|his|her|their|your|the|both my|one of my|\w+'s)\s+(?P<adjectives>{adjective})(?P<owned>{words})|(?P<bare>mom|dad|mum|mommy|daddy|mother|father|grandma|grandpa|grandmother|grandfather))\b(?:'s\s+{adjective}(?P<chain>{words})\b)?"
+        r"\b(?:(?P<owner>my|our|his|her|their|your|the|me|(?:both|all|one|each|neither|either)(?: of)? (?:my|our)|\w+'s)\s+(?P<adjectives>{adjective})(?P<owned>{words})|(?P<bare>mom|dad|mum|mommy|daddy|mother|father|grandma|grandpa|grandmother|grandfather))\b(?:'s\s+{adjective}(?P<chain>{words})\b)?"
     ))
+});
+
+/// At the start of a clause a relation stands without anybody's: "Husband has gout".
+static ENGLISH_LEAD: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        r"(?:^|[,;:.]\s*|\b(?:and|but|so|while|because|since|that|says|said)\s+)(?P<bare>husband|wife|hubby|missus|son|daughter|brother|sister|nan|nana|gran|granny|gramps|granddad|grandad|papa|mama|pa|pops|mam|auntie|uncle|cousin)\b(?:'s\b)?",
+    )
+});
+
+/// What stands behind a relative and makes it somebody else: a side of the family, an acquaintance whom
+/// the list of relations does not hold ("my sister's tenant has", 我妈的牌友有).
+static BEHIND: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        r"^(?P<side>(?:'s|s')?\s+side\b(?: of the family)?|(?:他|她)?(?:那边|那头|这边|一边|那一支|娘家|家族)(?:的|亲戚|亲属)?)|^(?P<whose>'s\s+(?:[a-z-]+\s+){0,2}?[a-z-]+)\s+(?:also |just |now )?(?:has|have|takes|is allergic|is on|uses|suffers|was diagnosed|got diagnosed|developed|died)\b|^(?P<zh>的\p{Han}{1,3}[友员师生人客工徒长事])[有得患对是在吃用打也都做死]",
+    )
+});
+/// What of a person has or shows something, without being another person.
+static PART: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        r"\b(?:heart|liver|kidneys?|lungs?|knees?|hips?|backs?|eyes?|skin|blood|pressure|sugar|tests?|scans?|results?|reports?|levels?|x-ray|mri|ct|biopsy|body|leg|arm|foot|hand|head|chest|stomach|throat|ear|neck|shoulder|spine|bones?|history|condition|disease|doctor|family)\b|病人|家人|人工|卫生|医师|先生|学生证",
+    )
+});
+
+/// Words in which a relative's word names nobody: a drug, a dish, a day, a herb.
+static NO_RELATIVE: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        r"妈咪爱|老婆饼|夫妻肺片|老干妈|[父母]亲节|婆婆丁|太太乐|姑娘果|大姨妈(?:来|没来|又来|还没|刚来|推迟|提前|走了|期间|一直)",
+    )
+});
+/// A name before a title: 孙子涵医生, 祖母绿 aside.
+static TITLE: LazyLock<Regex> = LazyLock::new(|| {
+    compile(r"^\p{Han}{1,2}(?:医生|大夫|主任|医师|护士|教授|院长|药师|老师|女士|先生)")
 });
 
 static SELF: LazyLock<Regex> = LazyLock::new(|| {
@@ -162,14 +195,36 @@ pub(crate) fn persons(folded: &str) -> Vec<Person> {
     for regex in [&*CHINESE, &*ENGLISH] {
         for hit in regex.captures_iter(folded) {
             let whole = hit.get(0).expect("a match has a whole");
-            if let Some(who) = named(&hit) {
-                found.push(Person {
-                    start: whole.start(),
-                    end: whole.end(),
-                    who,
-                    is_self: false,
-                });
+            if names_nobody(folded, &hit) {
+                continue;
             }
+            let Some(who) = named(&hit) else { continue };
+            let behind = behind(&folded[whole.end()..]);
+            let end = whole.end() + behind;
+            let who = match behind {
+                0 => who,
+                _ => vec![Subject::Other(folded[whole.start()..end].trim().to_owned())],
+            };
+            found.push(Person {
+                start: whole.start(),
+                end,
+                who,
+                is_self: false,
+            });
+        }
+    }
+    for hit in ENGLISH_LEAD.captures_iter(folded) {
+        let word = hit.name("bare").expect("the pattern has the word");
+        let is_free = found
+            .iter()
+            .all(|p| word.end() <= p.start || p.end <= word.start());
+        if is_free {
+            found.push(Person {
+                start: word.start(),
+                end: word.end(),
+                who: RELATIVES.subjects(word.as_str(), ""),
+                is_self: false,
+            });
         }
     }
     for (regex, is_self) in [(&*SELF, true), (&*THIRD, false)] {
@@ -199,6 +254,30 @@ pub(crate) fn persons(folded: &str) -> Vec<Person> {
 /// 其他 and 吉他 hold no person.
 fn is_other_word(folded: &str, start: usize, end: usize) -> bool {
     &folded[start..end] == "他" && folded[..start].ends_with(['其', '吉', '排', '维'])
+}
+
+/// Whether the word is part of another one, or of somebody's name.
+fn names_nobody(folded: &str, hit: &regex::Captures<'_>) -> bool {
+    let whole = hit.get(0).expect("a match has a whole");
+    let is_in_word = NO_RELATIVE
+        .find_iter(folded)
+        .any(|word| word.start() < whole.end() && whole.start() < word.end());
+    let is_name = hit.name("bare").is_some() && TITLE.is_match(&folded[whole.end()..]);
+    is_in_word || is_name
+}
+
+/// How many bytes behind a relative make it somebody else.
+fn behind(rest: &str) -> usize {
+    let Some(hit) = BEHIND.captures(rest) else {
+        return 0;
+    };
+    if let Some(side) = hit.name("side") {
+        return side.end();
+    }
+    let whose = hit.name("whose").or_else(|| hit.name("zh"));
+    whose
+        .filter(|whose| !PART.is_match(whose.as_str()) && mentions(whose.as_str()).is_empty())
+        .map_or(0, |whose| whose.end())
 }
 
 fn named(hit: &regex::Captures<'_>) -> Option<Vec<Subject>> {
@@ -235,6 +314,8 @@ fn named(hit: &regex::Captures<'_>) -> Option<Vec<Subject>> {
         "your" => None,
         "他" | "她" | "his" | "her" | "their" => others(),
         other if other.ends_with("'s") => others(),
+        // "The girl next door" is nobody's child here.
+        "the" if matches!(word, "boy" | "boys" | "girl" | "girls" | "lad" | "lass") => others(),
         _ => Some(RELATIVES.subjects(word, get("adjectives").unwrap_or(""))),
     }
 }
@@ -318,6 +399,13 @@ mod tests {
         check("邻居对花生过敏", "other(邻居)");
         check("my uncle has gout", "other(uncle)");
         check("我爸妈都有高血压", "father+mother");
+        check("孩子他爹有痛风", "spouse");
+        check("家父早年有结核", "father");
+        check("舍妹对虾过敏", "other(younger sister)");
+        check("Hubby has gout", "spouse");
+        check("and pa takes digoxin", "father");
+        check("both our girls have asthma", "child");
+        check("my kid brother has asthma", "other(younger brother)");
     }
 
     #[test]
@@ -385,6 +473,12 @@ mod tests {
         check("我老婆的妈妈有高血压", "other(老婆的妈妈)");
         check("my wife's mother has gout", "other(wife's mother)");
         check("她妈妈", "other(妈妈)");
+        check("my sister's tenant has gout", "other(my sister's tenant)");
+        check("my sister's knee has arthritis", "other(sister)");
+        check("my sister's gout is back", "other(sister)");
+        check("我姑姑的牌友有痛风", "other(我姑姑的牌友)");
+        check("on my mother's side", "other(my mother's side)");
+        check("我妈那边有痛风", "other(我妈那边)");
         check("her mother", "other(mother)");
     }
 
@@ -397,6 +491,11 @@ mod tests {
     #[test]
     fn words_that_hold_a_pronoun_name_nobody() {
         check("其他都好", "");
+        check("吃了妈咪爱", "");
+        check("大姨妈来了", "");
+        check("孙子怡大夫开的药", "");
+        check("the girl next door", "other(girl)");
+        check("母亲节那天", "");
         check("the theme", "");
         check("姑娘", "");
     }

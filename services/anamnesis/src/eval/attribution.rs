@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use anamnesis_domain::memory::{Claim, Kind, Memory, Polarity, Role};
+use anamnesis_domain::memory::{Claim, Entity, Kind, Memory, Polarity, Role};
 use anamnesis_domain::owner::{Owner, Subject};
 use anamnesis_domain::time::Timestamp;
 use anamnesis_extractor::query_entities;
@@ -166,16 +166,30 @@ fn count(line: &Line, stored: &[Claim], language: &str, means: &mut Means) -> To
     told
 }
 
-/// The set's seven persons: everybody who is none of the six goes by `other`.
+/// The set's seven persons: everybody who is none of the six goes by `other`. The product tells brothers
+/// and children apart and names them by their relation, as `younger brother`; the set does not.
 fn bucket(subject: &Subject) -> &'static str {
+    const RANKS: [&str; 9] = [
+        "second", "third", "older", "oldest", "younger", "youngest", "twin", "only", "middle",
+    ];
     match subject {
+        Subject::Other(who) => {
+            let relation: Vec<&str> = who
+                .split(' ')
+                .skip_while(|word| RANKS.contains(word))
+                .collect();
+            match relation.as_slice() {
+                ["brother" | "brothers" | "sister" | "sisters"] => "sibling",
+                ["son" | "sons" | "daughter" | "daughters" | "child"] => "child",
+                _ => "other",
+            }
+        }
         Subject::Self_ => "self",
         Subject::Father => "father",
         Subject::Mother => "mother",
         Subject::Spouse => "spouse",
         Subject::Child => "child",
         Subject::Sibling => "sibling",
-        Subject::Other(_) => "other",
     }
 }
 
@@ -191,18 +205,18 @@ fn is_about(claim: &Claim, term: &str) -> bool {
             .collect()
     };
     let wanted = plain(term);
-    let entities = query_entities(term);
-    let is_it = |name: &str| {
-        plain(name).contains(&wanted) || entities.iter().any(|one| one.name.expose() == name)
-    };
+    // The first is the thing itself; classes of a drug follow.
+    let named = query_entities(term).into_iter().next();
     match claim.value.as_deref() {
         Some(value) => {
+            let value = plain(value);
+            let is_named = |one: &Entity| value.contains(&plain(one.name.expose()));
             let quote = claim.quote.as_ref();
-            // A value that no lexicon knows keeps the speaker's own word in the claim's entities.
-            is_it(value)
-                || claim.entities.iter().any(|one| is_it(one.name.expose()))
-                || (entities.is_empty()
-                    && quote.is_some_and(|quote| plain(quote.expose()).contains(&wanted)))
+            let is_quoted = quote.is_some_and(|quote| plain(quote.expose()).contains(&wanted));
+            value.contains(&wanted)
+                || named.as_ref().is_some_and(is_named)
+                // A value that no lexicon knows stands in the speaker's own words.
+                || (named.is_none() && is_quoted)
         }
         None => plain(claim.text.expose()).contains(&wanted),
     }
@@ -351,6 +365,19 @@ mod tests {
             ("line_exact", 0.0),
         ];
         check(line, &wrong, &expected);
+    }
+
+    #[test]
+    fn brothers_and_children_are_one_bucket_each() {
+        for (subject, expected) in [
+            ("self", "self"),
+            ("other(second older brother)", "sibling"),
+            ("other(younger daughter)", "child"),
+            ("other(wife's brother)", "other"),
+            ("other(daughter-in-law)", "other"),
+        ] {
+            assert_eq!(bucket(&Subject::parse(subject)), expected, "{subject}");
+        }
     }
 
     #[test]

@@ -86,7 +86,12 @@ fn reminder(scene: &Scene<'_>, found: &mut Vec<Found>) {
         return;
     };
     let at = hit.get(0).map_or(0, |m| m.start());
-    if scene.negated_before(at) {
+    // "My wife had to remind me" asks nobody for anything.
+    let is_told = scene
+        .persons
+        .iter()
+        .any(|person| person.start < at && !person.who.is_empty() && !person.is_self);
+    if scene.negated_before(at) || is_told {
         return;
     }
     let value = normalise(hit.get(0).map_or("", |m| m.as_str()));

@@ -69,6 +69,10 @@ fixed!(
     SWAP_AFTER,
     r"^[^,;]{0,16}?(?:换成|换为|换到|改成|改为|改用|换了)|^[^,;]{0,16}?\b(?:to|with|for)\b"
 );
+fixed!(
+    SWAP_INTO,
+    r"\b(?:switch(?:ed|ing)?|chang(?:ed|ing)|replac(?:ed?|ing)|swapp?(?:ed|ing)?)\b[^,;.]{1,48}\b(?:for|with|to|by)\s+(?:the |a |my )?$"
+);
 fixed!(SWAP_ONLY, r"(?:换成|换为|改用)\S");
 fixed!(
     WAS_TAKING,
@@ -167,6 +171,17 @@ fn read(
     let no_stop = |at: usize| {
         scene.negated_before(at) && !text[at..].starts_with("不") && !text[at..].starts_with("no ")
     };
+    if SWAP_INTO.is_match(&text[..drug.range.start])
+        && is_report(drug.range.start)
+        && !scene.negated_before(drug.range.start)
+    {
+        return Some(Reading {
+            polarity: Polarity::Positive,
+            intent: changed_if(intent, true),
+            anchor: drug.range.start,
+            once: false,
+        });
+    }
     if STOP_AFTER.is_match(after) {
         return Some(stopped(drug.range.start));
     }
