@@ -160,8 +160,11 @@ impl Reader {
                 of_animal,
                 // 我们家旺财 names a house.
                 part.persons.iter().any(|p| {
-                    !p.who.is_empty()
-                        && !(p.is_self && clause[p.end.min(clause.len())..].starts_with('家'))
+                    let names_a_house = p.is_self
+                        && clause
+                            .get(p.end..)
+                            .is_some_and(|rest| rest.starts_with('家'));
+                    !p.who.is_empty() && !names_a_house
                 }),
             );
             if of_animal && mood.refused.is_none() {

@@ -190,9 +190,12 @@ fn read(
     if has_next && SWAP_BEFORE.is_match(before) && SWAP_AFTER.is_match(after) {
         return Some(stopped(drug.range.start));
     }
-    // In "stopped taking" the first verb rules.
+    // In "stopped taking" the first verb rules; 停用 holds the verb of taking itself.
     let rules = |(at, end): &(usize, usize)| {
-        take.is_none_or(|(t, e)| t < *at || e <= *end || text[*end..t].trim().is_empty())
+        take.is_none_or(|(t, e)| {
+            let between = text.get(*end..t);
+            t < *at || e <= *end || between.is_none_or(|words| words.trim().is_empty())
+        })
     };
     if let Some((at, _)) = stop.filter(rules) {
         // "don't stop taking it" and 不能停 say that it goes on.

@@ -188,6 +188,8 @@ fn a_drug_that_is_stopped_is_a_negative_change() {
     ] {
         check(text, &["medication=lisinopril not change 10 mg"]);
     }
+    // The verb of taking lies within the one of stopping.
+    check("停用上午九点二甲双胍", &["medication=metformin not change"]);
     check(
         "三年前的降压药我已经停了。",
         &["medication=antihypertensive not change"],
