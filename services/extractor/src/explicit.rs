@@ -1,12 +1,15 @@
-//! Does a sentence ask to be written down?
+//! Which part of a sentence is the request to write something down, and which the statement?
 //!
-//! "记一下", "please remember that …", "write this down" do; "我记住了", "do you remember when …" and "I
-//! can't remember" only look like it.
+//! Whether a sentence asks at all is judged by [`crate::intent`]. The patterns here only find the words of
+//! the request, so that they can be cut off what is to be kept.
 
 use std::ops::Range;
 
 use crate::fold::is_han;
+use crate::intent;
+use crate::lexicon::mentions;
 use crate::pattern::fixed;
+use crate::sentence::clauses;
 
 /// A request to write down, as it stands in a folded sentence.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,6 +18,8 @@ pub(crate) struct Cue {
     pub(crate) ranges: Vec<Range<usize>>,
     /// "记住：" and "write this down:" announce what follows, over several sentences.
     pub(crate) announces: bool,
+    /// Nothing of the sentence was recognised as the words of the request.
+    pub(crate) is_unworded: bool,
 }
 
 fixed!(
@@ -49,8 +54,46 @@ fixed!(
     r"(?:好的?|谢谢|嗯|请|哦|啊|吧|一下|这件事|您好|你好|麻烦|拜托|把|ok|okay|thanks|thank you|please|hi|hello|hey|doctor|for me|this|that|it|so|and|pls)"
 );
 
+fixed!(
+    BACK,
+    r"这|那[个些点事条]|以上|上面|上述|前面|刚才|刚刚|\b(?:this|that|it|these|those|all of the above|the above|what i (?:just )?(?:said|told you))\b"
+);
+
+/// Whether a folded text names what it is about by a word for what was said before, and by no other that
+/// the lexicons know.
+pub(crate) fn points_back(folded: &str) -> bool {
+    BACK.is_match(folded) && mentions(folded).is_empty()
+}
+
 /// The request of a folded sentence, if it makes one.
 pub(crate) fn cue(folded: &str) -> Option<Cue> {
+    intent::judge(folded).then(|| request(folded))
+}
+
+/// Where the request stands in a folded sentence that makes one: in words that a pattern knows, or in
+/// clauses that ask by themselves beside others that do not.
+pub(crate) fn request(folded: &str) -> Cue {
+    if let Some(cue) = worded(folded) {
+        return cue;
+    }
+    let (asking, other): (Vec<_>, Vec<_>) = clauses(folded)
+        .into_iter()
+        .partition(|clause| intent::judge(&folded[clause.clone()]));
+    if asking.is_empty() || other.is_empty() {
+        return Cue {
+            ranges: Vec::new(),
+            announces: false,
+            is_unworded: true,
+        };
+    }
+    Cue {
+        ranges: asking,
+        announces: false,
+        is_unworded: false,
+    }
+}
+
+fn worded(folded: &str) -> Option<Cue> {
     let chinese = ZH
         .captures_iter(folded)
         .find(|hit| is_chinese_request(folded, hit));
@@ -89,11 +132,13 @@ pub(crate) fn cue(folded: &str) -> Option<Cue> {
             }
         }
     }
-    let rest = masked(folded, &ranges);
     let announces = hit.name("mark").is_some_and(|m| m.as_str() == ":")
         && before_is_empty(&folded[..whole.start()]);
-    let is_acknowledged = hit["suffix"].contains('了') && !says_something(&rest);
-    (!is_acknowledged).then_some(Cue { ranges, announces })
+    Some(Cue {
+        ranges,
+        announces,
+        is_unworded: false,
+    })
 }
 
 fn before_is_empty(before: &str) -> bool {

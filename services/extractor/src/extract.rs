@@ -163,6 +163,12 @@ fn spread_explicit(statements: &mut [Statement]) {
     let mut has_said = false;
     for (i, statement) in statements.iter_mut().enumerate() {
         statement.explicit |= announced;
+        // Asked for in words that no pattern knows. If they point back, they only ask; else they may state
+        // something too, and both are kept: better a sentence too many than what was to be kept lost.
+        if statement.is_unworded && statement.heard.is_empty() && has_said {
+            asked_back_to = i;
+            statement.says_something &= !statement.points_back;
+        }
         if statement.asks_to_keep && !statement.says_something && has_said && !statement.announces {
             asked_back_to = i;
         } else if statement.asks_to_keep && (statement.announces || !statement.says_something) {

@@ -5,6 +5,7 @@
 //! - [`query`]: entities and subject of a question, for recall
 //! - `fold`, `sentence`, `scene`: from a turn to clauses, each read once
 //! - `lexicon`, `subject`, `negation`, `quantity`, `schedule`, `dates`: what words mean
+//! - [`intent`]: whether somebody asks for something to be written down
 //! - `modality`, `explicit`, `gates`, `directives`, `contrast`: what is asserted, asked to be kept, never
 //!   kept, moved
 //! - `repair`: words taken back or left out within one sentence
@@ -18,6 +19,7 @@ mod explicit;
 pub mod extract;
 mod fold;
 mod gates;
+pub mod intent;
 mod lexicon;
 pub mod metrics;
 mod modality;

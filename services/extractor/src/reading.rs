@@ -45,6 +45,10 @@ pub(crate) struct Statement {
     pub(crate) explicit: bool,
     pub(crate) asks_to_keep: bool,
     pub(crate) announces: bool,
+    /// Asks in words that are not told from what it may state.
+    pub(crate) is_unworded: bool,
+    /// Names what it is about only by a word for something said before.
+    pub(crate) points_back: bool,
     /// More than the request itself.
     pub(crate) says_something: bool,
     pub(crate) is_question: bool,
@@ -287,7 +291,9 @@ impl Reader {
             asks_to_forget: false,
             explicit: cue.is_some(),
             asks_to_keep: cue.is_some(),
+            is_unworded: cue.is_some_and(|cue| cue.is_unworded),
             announces: cue.is_some_and(|cue| cue.announces),
+            points_back: explicit::points_back(analysed),
             says_something: explicit::says_something(analysed),
             is_question: cue.is_none()
                 && (analysed.trim_end().ends_with('?') || crate::modality::is_question(analysed)),
