@@ -347,7 +347,8 @@ pub enum RebuildStore {
 pub struct EvalArgs {
     #[arg(value_enum)]
     pub set: EvalSet,
-    /// The folder of the evaluation sets; `attribution` is the project's own and has one already.
+    /// The folder of the evaluation sets; `attribution` and `intent` are the project's own and have one
+    /// already.
     #[arg(long, value_name = "DIR", required_if_eq_any(FOREIGN_SETS.map(|set| ("set", set))))]
     pub data: Option<PathBuf>,
     /// Only so many owners, chats, or cases.
@@ -373,6 +374,8 @@ pub enum EvalSet {
     Longmemeval,
     /// Of the project itself: whom and what a statement is about.
     Attribution,
+    /// Of the project itself: who asks for something to be written down.
+    Intent,
 }
 
 /// The sets that are not the project's.
@@ -391,6 +394,8 @@ const FOREIGN_SETS: [&str; 10] = [
 
 /// Where the project's own sets lie in its repository.
 const OWN_SETS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+/// The sentences that the judgement of requests is held against, beside those that it learned from.
+const OWN_INTENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../extractor/data");
 
 impl EvalArgs {
     /// The folder of one set.
@@ -398,7 +403,8 @@ impl EvalArgs {
     /// # Errors
     /// When it is not there.
     pub fn folder(&self, set: &str) -> Result<PathBuf, Failure> {
-        let data = self.data.as_deref().unwrap_or(Path::new(OWN_SETS));
+        let own = if set == "intent" { OWN_INTENT } else { OWN_SETS };
+        let data = self.data.as_deref().unwrap_or(Path::new(own));
         let folder = data.join(set);
         if folder.is_dir() {
             return Ok(folder);

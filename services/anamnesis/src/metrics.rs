@@ -7,7 +7,9 @@
 use anamnesis_domain::input::{Command, RejectCode, Topic};
 use anamnesis_domain::memory::{Kind, Status};
 use anamnesis_domain::transition::{Outcome, Transition};
-use anamnesis_extractor::metrics::{CANDIDATES_TOTAL, EXTRACT_SECONDS, REJECTS_TOTAL};
+use anamnesis_extractor::metrics::{
+    CANDIDATES_TOTAL, ENDED_BY, EXTRACT_SECONDS, REJECTS_TOTAL, REQUESTS_UNMET_TOTAL,
+};
 use anamnesis_extractor::stage::STAGE as EXTRACTOR;
 use anamnesis_forgetter::metrics::{
     ARCHIVE_PROPOSED_TOTAL, KEYS_EXPIRED_TOTAL, LOOKS_TOTAL, OUTCOMES as LOOKS,
@@ -295,6 +297,12 @@ fn counted() -> Vec<Metric> {
             REJECTS_TOTAL,
             "statements not taken as memories, by reason",
             vec![("code", Values::Of(rejects))],
+        ),
+        counter(
+            By::Extractor,
+            REQUESTS_UNMET_TOTAL,
+            "requests to write something down of which nothing came, by what ended the turn",
+            vec![("ended_by", of(&ENDED_BY))],
         ),
         counter(
             By::Manager,

@@ -25,6 +25,8 @@ pub enum Episodes {
 pub struct Said {
     pub role: Role,
     pub text: Text,
+    /// An assistant's call of the tool that writes to memory.
+    pub is_memory_write: bool,
 }
 
 impl From<&Turn> for Said {
@@ -32,6 +34,7 @@ impl From<&Turn> for Said {
         Self {
             role: turn.role,
             text: turn.text.clone(),
+            is_memory_write: turn.is_memory_write(),
         }
     }
 }

@@ -56,7 +56,12 @@ fixed!(
 
 fixed!(
     BACK,
-    r"这|那[个些点事条]|以上|上面|上述|前面|刚才|刚刚|\b(?:this|that|it|these|those|all of the above|the above|what i (?:just )?(?:said|told you))\b"
+    r"这(?:[个些点事条话]|一[点条]|件事|个情况|段话)?|那[个些点事条]|(?:以上|上面|上述|前面|刚才|刚刚)(?:[说讲]?的?(?:[那这][个些条点句])?)|\b(?:these|those|this|that|it|(?:all of )?the above|(?:what|everything|all) (?:that )?(?:i|i've) (?:just |have just )?(?:said|told you|mentioned))\b"
+);
+// How much it matters, and nothing else.
+fixed!(
+    WEIGHT,
+    r"(?:是|都|很|非常|特别|最|真的|挺)*(?:重要|关键|要紧)(?:的|啊|呢)?|情况|信息|内容|\b(?:is|are|it's|that's|this is)?\s*(?:very|really|so)?\s*important\b|'s\b|\b(?:all|of|is|are|the|information|info)\b"
 );
 
 /// Whether a folded text names what it is about by a word for what was said before, and by no other that
@@ -237,6 +242,11 @@ pub(crate) fn says_something(text: &str) -> bool {
         .filter(|c| c.is_alphanumeric())
         .count()
         >= 2
+}
+
+/// Whether what stands beside a request says more than "that, it is important".
+pub(crate) fn says_more(rest: &str) -> bool {
+    says_something(&WEIGHT.replace_all(&BACK.replace_all(rest, ""), ""))
 }
 
 #[cfg(test)]

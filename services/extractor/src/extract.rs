@@ -19,6 +19,7 @@ use crate::fold::{fold, language};
 use crate::gates;
 use crate::lexicon::{Class, drug_classes, lookup};
 use crate::reading::{Heard, Reader, Statement};
+use crate::request;
 use crate::scene::Known;
 use crate::sentence::sentences;
 
@@ -69,6 +70,12 @@ pub fn extract(turn: &Turn, context: &Context) -> CandidateSet {
         return set;
     }
     let episode = read_statements(turn, context, &kept, &mut set);
+    if turn.is_memory_write() {
+        return set;
+    }
+    if turn.role == Role::Assistant && request::is_unmet(turn, context) {
+        reject(&mut set, RejectCode::NotStored, None);
+    }
     if is_episode(turn.role, context.episodes) && !episode.is_empty() {
         let claim = episode_claim(turn, &episode);
         push(&mut set, claim, gates_of_episode());
@@ -98,6 +105,7 @@ fn read_statements(
     } else {
         Known::default()
     };
+    let is_announced = speaks && request::is_announced(context);
     let mut reader = Reader::new(clock, known.clone());
     let mut episode = String::new();
     let mut seen = BTreeSet::new();
@@ -121,7 +129,11 @@ fn read_statements(
             }
         }
         append(&mut episode, text, &spoken, range);
-        spread_explicit(&mut statements);
+        if turn.is_memory_write() {
+            write(turn, context, &mut statements, &mut seen, set);
+            continue;
+        }
+        spread_explicit(&mut statements, is_announced);
         for statement in &statements {
             if speaks {
                 accept(turn, statement, &mut seen, set);
@@ -156,18 +168,41 @@ fn append(episode: &mut String, text: &str, spoken: &[Range<usize>], range: &Ran
     episode.push_str(&part);
 }
 
-/// A bare "记一下" asks for what was said before it; "记住：" for what follows.
-fn spread_explicit(statements: &mut [Statement]) {
-    let mut announced = false;
+/// What an assistant wants written down is taken as its user's request, or refused like anything else that
+/// an assistant says.
+fn write(
+    turn: &Turn,
+    context: &Context,
+    statements: &mut [Statement],
+    seen: &mut BTreeSet<Key>,
+    set: &mut CandidateSet,
+) {
+    let refused = request::may_write(turn, context).err();
+    for statement in statements {
+        match refused {
+            Some(code) => reject(set, code, Some(&statement.text)),
+            None => {
+                statement.explicit = true;
+                accept(turn, statement, seen, set);
+            }
+        }
+    }
+}
+
+/// A bare "记一下" asks for what was said before it; "记住：" for what follows, and so may the message
+/// before.
+fn spread_explicit(statements: &mut [Statement], mut announced: bool) {
     let mut asked_back_to = 0;
     let mut has_said = false;
     for (i, statement) in statements.iter_mut().enumerate() {
         statement.explicit |= announced;
         // Asked for in words that no pattern knows. If they point back, they only ask; else they may state
         // something too, and both are kept: better a sentence too many than what was to be kept lost.
-        if statement.is_unworded && statement.heard.is_empty() && has_said {
-            asked_back_to = i;
+        if statement.is_unworded && statement.heard.is_empty() {
             statement.says_something &= !statement.points_back;
+            if has_said {
+                asked_back_to = i;
+            }
         }
         if statement.asks_to_keep && !statement.says_something && has_said && !statement.announces {
             asked_back_to = i;
@@ -530,4 +565,4 @@ fn own_attribute(kind: Kind) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -8,6 +8,7 @@
 //! - [`intent`]: whether somebody asks for something to be written down
 //! - `modality`, `explicit`, `gates`, `directives`, `contrast`: what is asserted, asked to be kept, never
 //!   kept, moved
+//! - `request`: what becomes of a request to write something down, over several messages
 //! - `repair`: words taken back or left out within one sentence
 //! - `patterns`: which facts a clause states
 
@@ -30,6 +31,7 @@ mod quantity;
 pub mod query;
 mod reading;
 mod repair;
+mod request;
 mod scene;
 mod schedule;
 mod sentence;

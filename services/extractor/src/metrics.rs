@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use anamnesis_domain::input::CandidateSet;
+use anamnesis_domain::input::{CandidateSet, RejectCode};
 
 /// Candidates found, by kind.
 pub const CANDIDATES_TOTAL: &str = "anamnesis_candidates_total";
 /// Statements looked at and turned down, by coded reason.
 pub const REJECTS_TOTAL: &str = "anamnesis_rejects_total";
+/// Turns in which somebody asked for something to be written down and nothing was stored, by what ended
+/// them: `reply` or `idle`.
+pub const REQUESTS_UNMET_TOTAL: &str = "anamnesis_requests_unmet_total";
+pub const ENDED_BY: [&str; 2] = ["reply", "idle"];
 /// Duration of reading one turn.
 pub const EXTRACT_SECONDS: &str = "anamnesis_extract_seconds";
 
@@ -18,5 +22,13 @@ pub(crate) fn extracted(set: &CandidateSet, spent: Duration) {
     }
     for reject in &set.rejects {
         metrics::counter!(REJECTS_TOTAL, "code" => reject.code.code()).increment(1);
+        if reject.code == RejectCode::NotStored {
+            metrics::counter!(REQUESTS_UNMET_TOTAL, "ended_by" => "reply").increment(1);
+        }
     }
+}
+
+/// A conversation went idle with a request that nothing came of.
+pub(crate) fn went_idle() {
+    metrics::counter!(REQUESTS_UNMET_TOTAL, "ended_by" => "idle").increment(1);
 }

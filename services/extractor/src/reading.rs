@@ -294,7 +294,10 @@ impl Reader {
             is_unworded: cue.is_some_and(|cue| cue.is_unworded),
             announces: cue.is_some_and(|cue| cue.announces),
             points_back: explicit::points_back(analysed),
-            says_something: explicit::says_something(analysed),
+            says_something: match cue {
+                Some(_) => explicit::says_more(analysed),
+                None => explicit::says_something(analysed),
+            },
             is_question: cue.is_none()
                 && (analysed.trim_end().ends_with('?') || crate::modality::is_question(analysed)),
             text,

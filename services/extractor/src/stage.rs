@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
-use anamnesis_domain::ids::{LogId, OwnerKey};
-use anamnesis_domain::input::{CandidateSet, Position, Topic, Turn};
+use anamnesis_domain::ids::{EventTag, LogId, OwnerKey};
+use anamnesis_domain::input::{CandidateSet, Position, RejectCode, Topic, Turn};
 use anamnesis_domain::receipt::{Parked, Unparked};
 use anamnesis_domain::skeleton::Skeleton;
 use anamnesis_domain::time::Timestamp;
@@ -19,7 +19,7 @@ use async_trait::async_trait;
 
 use crate::context::{Context, Episodes, RECENT_MAX, Said};
 use crate::extract::extract;
-use crate::metrics;
+use crate::{metrics, request};
 
 pub const STAGE: &str = "extractor";
 
@@ -27,6 +27,8 @@ pub const STAGE: &str = "extractor";
 const CONVERSATIONS_MAX: usize = 10_000;
 /// Conversation records that a start reads again, to know what was said just before.
 const WARM_RECORDS_MAX: u64 = 1_000;
+/// A conversation in which nobody has said anything for so long is over (`domain.md` §2).
+const IDLE_MILLIS: i64 = 5 * 60 * 1_000;
 /// Records between two snapshots.
 const SNAPSHOT_EVERY: u64 = 10_000;
 /// The same when there is nothing else to do: a trickle must not write a snapshot per record.
@@ -90,7 +92,7 @@ impl Stage for Extractor {
             output,
             recent: Recent::default(),
         };
-        reading.warm().await?;
+        reading.warm(now).await?;
         reading.retry_parked(now).await?;
         Ok(Box::new(reading))
     }
@@ -121,6 +123,8 @@ fn fold_output(output: &mut Skeleton, record: &Record) {
 #[derive(Default)]
 struct Recent {
     turns: BTreeMap<(OwnerKey, String), VecDeque<Said>>,
+    /// Conversations that wait for an answer to a request that nothing has come of, and since when.
+    unmet: BTreeMap<(OwnerKey, String), (Timestamp, EventTag)>,
 }
 
 impl Recent {
@@ -133,17 +137,43 @@ impl Recent {
         }
     }
 
-    fn push(&mut self, owner: OwnerKey, turn: &Turn) {
+    fn push(&mut self, owner: OwnerKey, turn: &Turn, now: Timestamp) {
         if self.turns.len() >= CONVERSATIONS_MAX {
             // Losing what was said before costs an omitted word, never a fact.
             self.turns.clear();
+            self.unmet.clear();
         }
         let conversation = turn.conversation_id.clone().unwrap_or_default();
-        let turns = self.turns.entry((owner, conversation)).or_default();
+        let key = (owner, conversation);
+        let turns = self.turns.entry(key.clone()).or_default();
         turns.push_back(Said::from(turn));
         while turns.len() > RECENT_MAX {
             turns.pop_front();
         }
+        if request::is_unmet(turn, &self.context(owner, turn, Episodes::Off)) {
+            self.unmet.insert(key, (now, turn.event));
+        } else {
+            // Met, or the answer is there and its own record says so.
+            self.unmet.remove(&key);
+        }
+    }
+
+    /// Tells of requests that nothing came of before their conversation went idle. There is no record that
+    /// could say so: the next message may come in a year.
+    fn tell_idle(&mut self, now: Timestamp) {
+        let is_over = |since: &Timestamp| now.millis() - since.millis() >= IDLE_MILLIS;
+        self.unmet.retain(|_, (since, event)| {
+            if is_over(since) {
+                tracing::error!(
+                    stage = STAGE,
+                    %event,
+                    code = RejectCode::NotStored.code(),
+                    "somebody asked for something to be written down, and nothing was stored"
+                );
+                metrics::went_idle();
+            }
+            !is_over(since)
+        });
     }
 }
 
@@ -175,13 +205,15 @@ impl Running for Reading {
         };
         self.answer(records, now, None).await?;
         self.next = last + 1;
+        self.recent.tell_idle(now);
         if self.output.next >= self.snapshot_next + SNAPSHOT_EVERY {
             self.save_snapshot().await;
         }
         Ok(())
     }
 
-    async fn idle(&mut self, _now: Timestamp) -> Result<(), StageError> {
+    async fn idle(&mut self, now: Timestamp) -> Result<(), StageError> {
+        self.recent.tell_idle(now);
         if self.output.next >= self.snapshot_next + SNAPSHOT_EVERY_IDLE {
             self.save_snapshot().await;
         }
@@ -229,7 +261,7 @@ impl Reading {
                     let started = Instant::now();
                     let set = extract(&turn, &context);
                     metrics::extracted(&set, started.elapsed());
-                    self.recent.push(meta.owner, &turn);
+                    self.recent.push(meta.owner, &turn, now);
                     items.push((meta, Some(set)));
                 }
                 Ok(Opened::Erased { meta }) => items.push((meta, None)),
@@ -292,7 +324,7 @@ impl Reading {
     }
 
     /// Reads what was said just before the position, for words that refer back.
-    async fn warm(&mut self) -> Result<(), StageError> {
+    async fn warm(&mut self, now: Timestamp) -> Result<(), StageError> {
         let mut from = self.next.saturating_sub(WARM_RECORDS_MAX).max(1);
         while from < self.next {
             let most = (self.next - from) as usize;
@@ -321,7 +353,7 @@ impl Reading {
             from = last.position.offset + 1;
             for opened in self.codec.open(&records).await? {
                 if let Ok(Opened::Turn { meta, turn }) = opened {
-                    self.recent.push(meta.owner, &turn);
+                    self.recent.push(meta.owner, &turn, now);
                 }
             }
         }
@@ -385,5 +417,33 @@ fn park(record: &Record, reason: &str, at: Timestamp) -> Parked {
         reason: reason.to_owned(),
         at,
         writer_epoch: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anamnesis_domain::memory::Role;
+
+    use super::*;
+    use crate::extract::tests::turn;
+
+    #[test]
+    fn a_request_that_nothing_came_of_is_told_once_when_its_conversation_goes_idle() {
+        let owner = OwnerKey::from_bytes([3; 16]);
+        let at = |minutes: i64| Timestamp::from_millis(minutes * 60_000);
+        let mut recent = Recent::default();
+        recent.push(owner, &turn(Role::User, "帮我记一下"), at(0));
+        recent.tell_idle(at(4));
+        assert_eq!(recent.unmet.len(), 1);
+        recent.tell_idle(at(5));
+        assert!(recent.unmet.is_empty());
+
+        recent.push(owner, &turn(Role::User, "帮我记一下我对芒果过敏"), at(6));
+        assert!(recent.unmet.is_empty());
+        recent.push(owner, &turn(Role::Assistant, "好的"), at(7));
+        recent.push(owner, &turn(Role::User, "记一下"), at(8));
+        recent.push(owner, &turn(Role::Assistant, "好的"), at(9));
+        // The answer's own record says it.
+        assert!(recent.unmet.is_empty());
     }
 }

@@ -2,13 +2,15 @@
 //! folder that the command names.
 //!
 //! - [`score`]: how an answer is counted; [`world`]: the node that is told and asked
-//! - [`synthea`], [`timeqa`]: what held when; [`attribution`]: whom and what a statement is about
+//! - [`synthea`], [`timeqa`]: what held when; [`attribution`]: whom and what a statement is about;
+//!   [`intent`]: who asks for something to be written down
 //! - [`safety`], [`pii`], [`dialog`]: what is kept out, hidden, and found
 //! - [`memorybank`], [`locomo`], [`beam`], [`longmemeval`], [`precision`]: which memory comes first
 
 pub mod attribution;
 pub mod beam;
 pub mod dialog;
+pub mod intent;
 pub mod locomo;
 pub mod longmemeval;
 pub mod memorybank;
@@ -80,6 +82,7 @@ pub async fn measure(config: &Config, args: &EvalArgs) -> Result<Figures, Failur
         EvalSet::Precision => precision::measure(config, args).await,
         EvalSet::Longmemeval => longmemeval::measure(config, args).await,
         EvalSet::Attribution => attribution::measure(config, args).await,
+        EvalSet::Intent => intent::measure(args),
     }
 }
 

@@ -9,13 +9,14 @@ use anamnesis_domain::time::Timestamp;
 mod dangers;
 mod facts;
 mod gates;
+mod requests;
 
 use crate::context::{Context, Episodes, Said};
 use crate::extract::extract;
 
 const AT: &str = "2026-06-18T23:50:00+08:00";
 
-fn turn(role: Role, text: &str) -> Turn {
+pub(crate) fn turn(role: Role, text: &str) -> Turn {
     let (at, zone_minutes) = Timestamp::parse_with_zone(AT).unwrap();
     Turn {
         owner: "h1/p1".parse().unwrap(),
@@ -44,6 +45,7 @@ fn after(said: &[&str]) -> Context {
         .map(|text| Said {
             role: Role::User,
             text: Text::from(*text),
+            is_memory_write: false,
         })
         .collect();
     Context {

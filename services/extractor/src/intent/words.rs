@@ -65,7 +65,8 @@ pub(crate) struct Words {
     by_rest: HashMap<String, Word>,
     /// Words with two neighbouring letters in each other's place.
     by_swap: HashMap<String, Word>,
-    han_chars_max: usize,
+    /// The first characters of Chinese words, and how long such a word is at most.
+    han_chars_max: HashMap<char, usize>,
 }
 
 impl Words {
@@ -79,7 +80,7 @@ impl Words {
             by_text: HashMap::new(),
             by_rest: HashMap::new(),
             by_swap: HashMap::new(),
-            han_chars_max: 1,
+            han_chars_max: HashMap::new(),
         };
         for line in text.lines() {
             let mut parts = line.split_whitespace();
@@ -101,8 +102,9 @@ impl Words {
                 is_anchor: ANCHORS.contains(&class),
             }
         };
-        if text.chars().any(is_han) {
-            self.han_chars_max = self.han_chars_max.max(text.chars().count());
+        if let Some(first) = text.chars().next().filter(|c| is_han(*c)) {
+            let most = self.han_chars_max.entry(first).or_default();
+            *most = text.chars().count().max(*most);
         }
         if MISSPELT.contains(&class) && text.chars().all(|c| c.is_ascii_lowercase()) {
             if text.len() >= MISSPELT_CHARS_MIN {
@@ -121,12 +123,15 @@ impl Words {
 
     /// The longest known word that the Chinese text begins with, and its length in characters.
     pub(crate) fn han(&self, text: &str) -> Option<(usize, Word)> {
-        let mut ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
-        let ends: Vec<usize> = ends.by_ref().take(self.han_chars_max).collect();
-        ends.iter().enumerate().rev().find_map(|(count, end)| {
-            let word = self.by_text.get(&text[..*end])?;
-            Some((count + 1, *word))
-        })
+        let most = *self.han_chars_max.get(&text.chars().next()?)?;
+        let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
+        let mut longest = None;
+        for (at, end) in ends.take(most).enumerate() {
+            if let Some(word) = self.by_text.get(&text[..end]) {
+                longest = Some((at + 1, *word));
+            }
+        }
+        longest
     }
 
     pub(crate) fn latin(&self, text: &str) -> Option<Word> {

@@ -1,3 +1,5 @@
+use anamnesis_domain::ids::IdKey;
+use anamnesis_domain::input::Turn;
 use serde_json::{Value, json};
 
 use super::*;
@@ -192,7 +194,7 @@ fn chat_completion() -> Value {
                 {"type": "text", "text": "Every evening."}
             ]},
             {"role": "assistant", "content": null, "tool_calls": [{"id": "k1", "type": "function",
-                "function": {"name": "memory_write", "arguments": "{\"text\": \"never a message\"}"}}]},
+                "function": {"name": "memory_write", "arguments": "{\"text\": \"takes warfarin\"}"}}]},
             {"role": "tool", "tool_call_id": "k1", "content": "stored"}
         ],
         "choices": [{"index": 0, "message": {"role": "assistant", "content": "Got it."}}]
@@ -207,12 +209,46 @@ fn a_chat_completion_gives_its_messages_and_its_answer() {
             "north/patient/q-55 openai-chat cmpl-4#0 c-9 system 2025-05-23T11:33:20Z: You help with bookings.",
             "north/patient/q-55 openai-chat cmpl-4#1 c-9 user 2025-05-23T11:33:20Z: \
              I take warfarin.\nEvery evening.",
+            "north/patient/q-55 openai-chat cmpl-4#2.call0 c-9 assistant 2025-05-23T11:33:20Z: takes warfarin",
             "north/patient/q-55 openai-chat cmpl-4#3 c-9 tool 2025-05-23T11:33:20Z: stored",
             "north/patient/q-55 openai-chat cmpl-4#4 c-9 assistant 2025-05-23T11:33:20Z: Got it.",
         ],
     );
     let mia = &normalise(&chat_completion(), &context()).unwrap()[1];
     assert_eq!(mia.speaker.as_ref().unwrap().expose(), "Mia");
+}
+
+#[test]
+fn what_an_assistant_wants_written_down_is_a_message_with_the_tool_as_its_speaker() {
+    let written = |event: &Value| -> Vec<String> {
+        normalise(event, &context())
+            .unwrap()
+            .into_iter()
+            .map(|message| message.into_turn(&IdKey::from_bytes([7; 32])))
+            .filter(Turn::is_memory_write)
+            .map(|turn| turn.text.expose().to_owned())
+            .collect()
+    };
+    let chat = |calls: Value| {
+        let message = json!([{"role": "assistant", "content": "Saving.", "tool_calls": calls}]);
+        with(&chat_completion(), &["messages"], message)
+    };
+    let call = |name: &str, arguments: Value| json!([{"name": name, "args": arguments}]);
+    let is_written = json!({"text": "no latex"});
+    assert_eq!(written(&chat_completion()), ["takes warfarin"]);
+    assert_eq!(
+        written(&chat(call("memory_write", is_written.clone()))),
+        ["no latex"]
+    );
+    assert!(written(&chat(call("memory_recall", is_written.clone()))).is_empty());
+    assert!(written(&chat(call("memory_write", json!("not json")))).is_empty());
+    assert!(written(&chat(call("memory_write", json!({"text": 5})))).is_empty());
+    for kind in ["tool_use", "tool_call"] {
+        let part = json!([{"type": kind, "name": "memory_write", "input": is_written}]);
+        let message = json!([{"role": "assistant", "content": part}]);
+        let event = with(&chat_completion(), &["messages"], message);
+        assert_eq!(written(&event), ["no latex"], "{kind}");
+    }
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! What chat shapes have in common: a message's content is a string or a list of typed parts.
 
+use std::borrow::Cow;
+
+use anamnesis_domain::input::MEMORY_WRITE;
 use anamnesis_domain::memory::Role;
 use serde_json::Value;
 
@@ -7,8 +10,9 @@ use crate::message::Rejected;
 use crate::normalise::Part;
 use crate::read::Node;
 
-/// The parts of one chat message: its own text, and the tool results that it carries. Calls of tools,
-/// images and reasoning are not what anybody said and give nothing.
+/// The parts of one chat message: its own text, the tool results that it carries, and what an assistant
+/// wants written down. Other calls of tools, images and reasoning are not what anybody said and give
+/// nothing.
 pub(crate) fn parts_of(
     content: Option<&Node<'_>>,
     label: &str,
@@ -26,6 +30,8 @@ pub(crate) fn parts_of(
         )]);
     }
     let mut own: Vec<&str> = Vec::new();
+    // What is to be written down stands before what the assistant says about it.
+    let mut parts = Vec::new();
     let mut results = Vec::new();
     for (i, part) in content.items()?.iter().enumerate() {
         if let Value::String(text) = part.value {
@@ -56,11 +62,59 @@ pub(crate) fn parts_of(
                     ));
                 }
             }
+            "tool_use" | "tool_call" => {
+                parts.extend(memory_write(part, &format!("{label}.{i}"))?);
+            }
             _ => {}
         }
     }
-    let mut parts = vec![Part::new(label, role, own.join("\n"), content.path.clone())];
+    parts.push(Part::new(label, role, own.join("\n"), content.path.clone()));
     parts.append(&mut results);
+    Ok(parts)
+}
+
+/// What an assistant wants written down, if this is a call of the tool for that: its name and arguments
+/// stand in the call, or in `function` within it.
+pub(crate) fn memory_write(call: &Node<'_>, label: &str) -> Result<Option<Part>, Rejected> {
+    let inner = call.get("function");
+    let call = inner.as_ref().unwrap_or(call);
+    let is_write = call
+        .get("name")
+        .is_some_and(|name| name.value.as_str() == Some(MEMORY_WRITE));
+    let arguments = call.get_any(&["arguments", "args", "input"]);
+    let (true, Some(arguments)) = (is_write, arguments) else {
+        return Ok(None);
+    };
+    let written = match arguments.value {
+        // Arguments that are not JSON are the tool's to refuse; here they say nothing.
+        Value::String(json) => Cow::Owned(serde_json::from_str(json).unwrap_or(Value::Null)),
+        value => Cow::Borrowed(value),
+    };
+    let Some(text) = written.get("text").and_then(Value::as_str) else {
+        return Ok(None);
+    };
+    let mut part = Part::new(
+        label,
+        Role::Assistant,
+        text.to_owned(),
+        arguments.path.clone(),
+    );
+    part.speaker = Some(MEMORY_WRITE.to_owned());
+    Ok(Some(part))
+}
+
+/// The same for the list of calls that stands beside a message's content.
+pub(crate) fn memory_writes(message: &Node<'_>, label: &str) -> Result<Vec<Part>, Rejected> {
+    let Some(calls) = message
+        .get("tool_calls")
+        .filter(|calls| calls.value.is_array())
+    else {
+        return Ok(Vec::new());
+    };
+    let mut parts = Vec::new();
+    for (i, call) in calls.items()?.iter().enumerate() {
+        parts.extend(memory_write(call, &format!("{label}.call{i}"))?);
+    }
     Ok(parts)
 }
 
@@ -101,10 +155,13 @@ pub(crate) fn chat_message(message: &Node<'_>, place: usize) -> Result<Vec<Part>
     // OpenTelemetry calls the list `parts`.
     let content = message.get_any(&["content", "parts"]);
     let speaker = message.opt_id(&["name"])?;
-    let mut parts = parts_of(content.as_ref(), &label, role)?;
+    let mut parts = memory_writes(message, &label)?;
+    parts.append(&mut parts_of(content.as_ref(), &label, role)?);
     for part in &mut parts {
         part.message_id.clone_from(&id);
-        part.speaker.clone_from(&speaker);
+        if part.speaker.is_none() {
+            part.speaker.clone_from(&speaker);
+        }
     }
     Ok(parts)
 }

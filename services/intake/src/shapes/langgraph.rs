@@ -52,9 +52,17 @@ pub(crate) fn checkpoint(root: &Node<'_>, context: &Context) -> Result<Draft, Re
             all_have_ids &= id.is_some();
             let label = id.clone().unwrap_or_else(|| i.to_string());
             let speaker = fields.opt_id(&["name"])?;
-            for mut part in content::parts_of(fields.get("content").as_ref(), &label, role)? {
+            let mut said = content::memory_writes(&fields, &label)?;
+            said.append(&mut content::parts_of(
+                fields.get("content").as_ref(),
+                &label,
+                role,
+            )?);
+            for mut part in said {
                 part.message_id.clone_from(&id);
-                part.speaker.clone_from(&speaker);
+                if part.speaker.is_none() {
+                    part.speaker.clone_from(&speaker);
+                }
                 parts.push(part);
             }
         }

@@ -118,7 +118,7 @@ pub(crate) fn response(root: &Node<'_>, context: &Context) -> Result<Draft, Reje
     })
 }
 
-/// Messages and what tools answered; calls and reasoning give nothing.
+/// Messages, what tools answered and what is to be written down; other calls and reasoning give nothing.
 fn response_item(item: &Node<'_>, place: usize) -> Result<Vec<Part>, Rejected> {
     let kind = item
         .get("type")
@@ -133,6 +133,12 @@ fn response_item(item: &Node<'_>, place: usize) -> Result<Vec<Part>, Rejected> {
                 .unwrap_or_else(|| place.to_string());
             let output = item.get("output");
             content::parts_of(output.as_ref(), &format!("{label}.output"), Role::Tool)
+        }
+        "function_call" => {
+            let label = item
+                .opt_id(&["id", "call_id"])?
+                .unwrap_or_else(|| place.to_string());
+            Ok(content::memory_write(item, &label)?.into_iter().collect())
         }
         _ => Ok(Vec::new()),
     }

@@ -35,7 +35,17 @@ pub struct Turn {
     pub structured: Option<StructuredClaim>,
 }
 
+/// The tool by which an assistant asks for something to be written down. A call of it is a message of the
+/// assistant with the tool as its speaker.
+pub const MEMORY_WRITE: &str = "memory_write";
+
 impl Turn {
+    /// Whether this is an assistant's call of [`MEMORY_WRITE`], and not something that anybody said.
+    pub fn is_memory_write(&self) -> bool {
+        let speaker = self.speaker.as_ref().map(Text::expose);
+        self.role == Role::Assistant && speaker == Some(MEMORY_WRITE)
+    }
+
     /// Tells "the same event again" from "the same id with other content". The time does not count:
     /// platforms send a message again with the time of the sending.
     pub fn content_hash(&self) -> Hash {
@@ -110,6 +120,7 @@ coded!(RejectCode {
     Transient => "transient",
     Unconfirmed => "unconfirmed",
     Consent => "consent",
+    NotStored => "not_stored",
 });
 
 /// What somebody wants done, with who asked and when.

@@ -1,0 +1,179 @@
+//! What becomes of a request to write something down, beyond the message that makes it?
+//!
+//! What is to be kept may follow in the next message, or was said before; the assistant may call a tool for
+//! it; and when the turn ends with nothing stored, that is an error which somebody has to see.
+
+use std::sync::LazyLock;
+
+use anamnesis_domain::input::{CandidateSet, RejectCode, Turn};
+use anamnesis_domain::memory::{Kind, Role};
+use anamnesis_domain::tokens::index_tokens;
+use regex::Regex;
+
+use crate::context::{Context, Episodes, RECENT_MAX, Said};
+use crate::explicit;
+use crate::extract::extract;
+use crate::fold::fold;
+use crate::intent;
+use crate::pattern::{compile, fixed};
+use crate::sentence::sentences;
+
+/// A message that only asks is short; a longer one says something.
+const BARE_BYTES_MAX: usize = 200;
+
+// What follows is to be kept, not what was said.
+fixed!(
+    AHEAD,
+    r"[件个]事|点事|点东西|些事|接下来|下面|以下|如下|下列|我说[,，]?你|我念|我口述|有话|\b(?:something|some things|a few things|one thing|the following|what i(?:'m| am) (?:about|going) to)\b"
+);
+static NEGATORS: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        r"不|没|无|未|非|否|勿|别|\b(?:no|not|never|none|without|denies|cannot|nor|neither)\b|n't\b",
+    )
+});
+
+/// Whether somebody who speaks for the owner asks in this message for something to be written down.
+fn asks(said: &Said) -> bool {
+    is_own(said) && intent::asks_to_keep(said.text.expose())
+}
+
+fn is_own(said: &Said) -> bool {
+    matches!(said.role, Role::User | Role::Clinician)
+}
+
+/// A request, and nothing that it could be about.
+fn is_bare(said: &Said) -> bool {
+    let text = said.text.expose();
+    let says_something = |sentence: &crate::sentence::Sentence| {
+        let folded = sentence.folded.as_str();
+        match explicit::cue(folded) {
+            Some(cue) if cue.is_unworded => {
+                !explicit::points_back(folded) && !AHEAD.is_match(folded)
+            }
+            Some(cue) => {
+                let rest = explicit::masked(folded, &cue.ranges);
+                explicit::says_more(&AHEAD.replace_all(&rest, ""))
+            }
+            None => explicit::says_something(folded),
+        }
+    };
+    text.len() <= BARE_BYTES_MAX && asks(said) && !sentences(text).iter().any(says_something)
+}
+
+fn recent(context: &Context) -> &[Said] {
+    &context.recent[context.recent.len().saturating_sub(RECENT_MAX)..]
+}
+
+/// Whether the message before this one announced it: a request without anything to be kept, and either in
+/// words for what follows or with nothing said before that it could mean.
+pub(crate) fn is_announced(context: &Context) -> bool {
+    let mut own = recent(context).iter().filter(|said| is_own(said)).rev();
+    let Some(last) = own.next() else { return false };
+    let is_about_before = own.next().is_some() && !AHEAD.is_match(&fold(last.text.expose()));
+    !is_about_before && is_bare(last)
+}
+
+/// The messages since the assistant last said something.
+fn turn_of(context: &Context) -> std::ops::Range<usize> {
+    let all = recent(context);
+    let is_answer = |said: &Said| said.role == Role::Assistant && !said.is_memory_write;
+    let from = all.iter().rposition(is_answer).map_or(0, |at| at + 1);
+    from..all.len()
+}
+
+/// What was found in one of the messages before `turn`.
+fn found_in(turn: &Turn, context: &Context, at: usize) -> CandidateSet {
+    let all = recent(context);
+    let said = &all[at];
+    let tool = anamnesis_domain::input::MEMORY_WRITE;
+    let earlier = Turn {
+        role: said.role,
+        speaker: said.is_memory_write.then(|| tool.into()),
+        text: said.text.clone(),
+        injected: Vec::new(),
+        structured: None,
+        ..turn.clone()
+    };
+    let before = Context {
+        recent: all[..at].to_vec(),
+        episodes: Episodes::Off,
+    };
+    extract(&earlier, &before)
+}
+
+fn is_explicit(set: &CandidateSet) -> bool {
+    set.candidates.iter().any(|one| one.claim.explicit)
+}
+
+/// Whether the user asked in the turn that is over now for something to be written down, and nothing was
+/// stored: neither from these words, nor what they point back to, nor by the assistant's tool.
+pub(crate) fn is_unmet(turn: &Turn, context: &Context) -> bool {
+    let all = recent(context);
+    let over = turn_of(context);
+    let Some(first) = over.clone().find(|at| asks(&all[*at])) else {
+        return false;
+    };
+    if over
+        .clone()
+        .any(|at| is_explicit(&found_in(turn, context, at)))
+    {
+        return false;
+    }
+    // "记一下" about what was said before: it is stored if it was understood then.
+    let is_fact = |set: CandidateSet| {
+        set.candidates
+            .iter()
+            .any(|one| one.claim.kind != Kind::Episode)
+    };
+    let before = (0..first).rev().find(|at| is_own(&all[*at]));
+    !(is_bare(&all[first]) && before.is_some_and(|at| is_fact(found_in(turn, context, at))))
+}
+
+/// Whether an assistant may have `turn` written down, word for word what its user said: only if the user
+/// asked for it, and if it was not stored from the user's own words.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn may_write(turn: &Turn, context: &Context) -> Result<(), RejectCode> {
+    let all = recent(context);
+    let over = turn_of(context);
+    if !over.clone().any(|at| asks(&all[at])) {
+        return Err(RejectCode::NotUserAssertion);
+    }
+    let own = over.clone().filter(|at| is_own(&all[*at]));
+    if own
+        .clone()
+        .any(|at| is_explicit(&found_in(turn, context, at)))
+    {
+        return Err(RejectCode::Echo);
+    }
+    let said: Vec<&Said> = all.iter().filter(|said| is_own(said)).collect();
+    is_borne_out(turn.text.expose(), &said)
+}
+
+/// Whether what is to be written is what was said: its numbers, whether it denies, and most of its words.
+fn is_borne_out(written: &str, said: &[&Said]) -> Result<(), RejectCode> {
+    let mut spoken = Vec::new();
+    let mut denies = false;
+    for one in said {
+        spoken.extend(index_tokens(one.text.expose()));
+        denies |= NEGATORS.is_match(&fold(one.text.expose()));
+    }
+    let tokens = index_tokens(written);
+    let is_number = |token: &&String| token.starts_with(|c: char| c.is_ascii_digit());
+    if tokens
+        .iter()
+        .filter(is_number)
+        .any(|token| !spoken.contains(token))
+    {
+        return Err(RejectCode::NumberChanged);
+    }
+    if NEGATORS.is_match(&fold(written)) != denies {
+        return Err(RejectCode::NegationChanged);
+    }
+    let shared = tokens.iter().filter(|token| spoken.contains(token)).count();
+    if shared * 2 < tokens.len() || tokens.is_empty() {
+        return Err(RejectCode::NotUserAssertion);
+    }
+    Ok(())
+}
