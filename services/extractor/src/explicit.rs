@@ -64,10 +64,36 @@ fixed!(
     r"(?:是|都|很|非常|特别|最|真的|挺)*(?:重要|关键|要紧)(?:的|啊|呢)?|情况|信息|内容|\b(?:is|are|it's|that's|this is)?\s*(?:very|really|so)?\s*important\b|'s\b|\b(?:all|of|is|are|the|information|info)\b"
 );
 
-/// Whether a folded text names what it is about by a word for what was said before, and by no other that
-/// the lexicons know.
-pub(crate) fn points_back(folded: &str) -> bool {
-    BACK.is_match(folded) && mentions(folded).is_empty()
+// What follows is to be kept, not what was said.
+fixed!(
+    AHEAD,
+    r"(?:[件个]|点|些)(?:事情?|东西|信息)|接下来(?:的话)?|下面|以下|如下|下列|我说[,，]?你|我念|我口述|有话|\b(?:something|some things|a (?:few|couple of) things|one thing|the following|what i(?:'m| am) (?:about|going) to(?: say| tell you)?)\b"
+);
+/// An unworded request that is longer may state something.
+const UNWORDED_CHARS_MAX: usize = 70;
+/// The same in Chinese.
+const UNWORDED_HAN_MAX: usize = 16;
+
+/// Whether a folded sentence with a request says nothing that could be kept: it points to what was said
+/// before, or to what follows.
+pub(crate) fn only_asks(folded: &str, cue: &Cue) -> bool {
+    if cue.is_unworded {
+        let is_short = folded.chars().count() <= UNWORDED_CHARS_MAX
+            && folded.chars().filter(|c| is_han(*c)).count() <= UNWORDED_HAN_MAX;
+        let points = BACK.is_match(folded) || AHEAD.is_match(folded);
+        return is_short && points && mentions(folded).is_empty();
+    }
+    let rest = masked(folded, &cue.ranges);
+    let mut rest = AHEAD.replace_all(&rest, "").into_owned();
+    for pattern in [&*BACK, &*WEIGHT] {
+        rest = pattern.replace_all(&rest, "").into_owned();
+    }
+    !says_something(&rest)
+}
+
+/// Whether a folded text speaks of something that follows.
+pub(crate) fn looks_ahead(folded: &str) -> bool {
+    AHEAD.is_match(folded)
 }
 
 /// The request of a folded sentence, if it makes one.
@@ -242,11 +268,6 @@ pub(crate) fn says_something(text: &str) -> bool {
         .filter(|c| c.is_alphanumeric())
         .count()
         >= 2
-}
-
-/// Whether what stands beside a request says more than "that, it is important".
-pub(crate) fn says_more(rest: &str) -> bool {
-    says_something(&WEIGHT.replace_all(&BACK.replace_all(rest, ""), ""))
 }
 
 #[cfg(test)]

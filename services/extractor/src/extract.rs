@@ -193,27 +193,28 @@ fn write(
 /// before.
 fn spread_explicit(statements: &mut [Statement], mut announced: bool) {
     let mut asked_back_to = 0;
-    let mut has_said = false;
+    let mut meant = Vec::new();
+    let mut last_said = None;
     for (i, statement) in statements.iter_mut().enumerate() {
         statement.explicit |= announced;
-        // Asked for in words that no pattern knows. If they point back, they only ask; else they may state
-        // something too, and both are kept: better a sentence too many than what was to be kept lost.
-        if statement.is_unworded && statement.heard.is_empty() {
-            statement.says_something &= !statement.points_back;
-            if has_said {
-                asked_back_to = i;
-            }
+        let is_bare = statement.asks_to_keep && !statement.says_something;
+        // Asked for in words that no pattern knows: they may mean what was said just before, and state
+        // something too. Both are kept: better a sentence too many than what was to be kept lost.
+        if statement.is_unworded && !is_bare && statement.heard.is_empty() {
+            meant.extend(last_said);
         }
-        if statement.asks_to_keep && !statement.says_something && has_said && !statement.announces {
+        if is_bare && last_said.is_some() && !statement.announces {
             asked_back_to = i;
-        } else if statement.asks_to_keep && (statement.announces || !statement.says_something) {
+        } else if statement.asks_to_keep && (statement.announces || is_bare) {
             announced = true;
         }
-        has_said |= statement.says_something;
+        if statement.says_something {
+            last_said = Some(i);
+        }
     }
-    statements[..asked_back_to]
-        .iter_mut()
-        .for_each(|s| s.explicit = true);
+    for (i, statement) in statements.iter_mut().enumerate() {
+        statement.explicit |= i < asked_back_to || meant.contains(&i);
+    }
 }
 
 /// What makes two candidates of one turn the same.

@@ -47,8 +47,6 @@ pub(crate) struct Statement {
     pub(crate) announces: bool,
     /// Asks in words that are not told from what it may state.
     pub(crate) is_unworded: bool,
-    /// Names what it is about only by a word for something said before.
-    pub(crate) points_back: bool,
     /// More than the request itself.
     pub(crate) says_something: bool,
     pub(crate) is_question: bool,
@@ -264,6 +262,7 @@ impl Reader {
                 .filter(|(_, h)| h.refused.is_none())
                 .for_each(|(_, h)| h.text.clone_from(&whole));
         }
+        statement.says_something |= !heard.is_empty();
         statement.heard = heard.into_iter().map(|(_, h)| h).collect();
         statement
     }
@@ -281,6 +280,7 @@ impl Reader {
             .unwrap_or(raw)
             .trim()
             .to_owned();
+        let folded = sentence.folded.as_str();
         let mood = modality(analysed, false, false);
         let valid_to =
             (mood.lasting == Lasting::TodayOnly).then(|| self.clock.end_of_day(self.clock.today()));
@@ -292,10 +292,11 @@ impl Reader {
             explicit: cue.is_some(),
             asks_to_keep: cue.is_some(),
             is_unworded: cue.is_some_and(|cue| cue.is_unworded),
-            announces: cue.is_some_and(|cue| cue.announces),
-            points_back: explicit::points_back(analysed),
+            announces: cue.is_some_and(|cue| {
+                cue.announces || explicit::only_asks(folded, cue) && explicit::looks_ahead(folded)
+            }),
             says_something: match cue {
-                Some(_) => explicit::says_more(analysed),
+                Some(cue) => !explicit::only_asks(folded, cue),
                 None => explicit::says_something(analysed),
             },
             is_question: cue.is_none()

@@ -15,17 +15,12 @@ use crate::explicit;
 use crate::extract::extract;
 use crate::fold::fold;
 use crate::intent;
-use crate::pattern::{compile, fixed};
+use crate::pattern::compile;
 use crate::sentence::sentences;
 
 /// A message that only asks is short; a longer one says something.
 const BARE_BYTES_MAX: usize = 200;
 
-// What follows is to be kept, not what was said.
-fixed!(
-    AHEAD,
-    r"[件个]事|点事|点东西|些事|接下来|下面|以下|如下|下列|我说[,，]?你|我念|我口述|有话|\b(?:something|some things|a few things|one thing|the following|what i(?:'m| am) (?:about|going) to)\b"
-);
 static NEGATORS: LazyLock<Regex> = LazyLock::new(|| {
     compile(
         r"不|没|无|未|非|否|勿|别|\b(?:no|not|never|none|without|denies|cannot|nor|neither)\b|n't\b",
@@ -47,13 +42,7 @@ fn is_bare(said: &Said) -> bool {
     let says_something = |sentence: &crate::sentence::Sentence| {
         let folded = sentence.folded.as_str();
         match explicit::cue(folded) {
-            Some(cue) if cue.is_unworded => {
-                !explicit::points_back(folded) && !AHEAD.is_match(folded)
-            }
-            Some(cue) => {
-                let rest = explicit::masked(folded, &cue.ranges);
-                explicit::says_more(&AHEAD.replace_all(&rest, ""))
-            }
+            Some(cue) => !explicit::only_asks(folded, &cue),
             None => explicit::says_something(folded),
         }
     };
@@ -69,7 +58,7 @@ fn recent(context: &Context) -> &[Said] {
 pub(crate) fn is_announced(context: &Context) -> bool {
     let mut own = recent(context).iter().filter(|said| is_own(said)).rev();
     let Some(last) = own.next() else { return false };
-    let is_about_before = own.next().is_some() && !AHEAD.is_match(&fold(last.text.expose()));
+    let is_about_before = own.next().is_some() && !explicit::looks_ahead(&fold(last.text.expose()));
     !is_about_before && is_bare(last)
 }
 
