@@ -88,7 +88,9 @@ pub(crate) fn memory_write(call: &Node<'_>, label: &str) -> Result<Option<Part>,
     let written = match arguments.value {
         // Arguments that are not JSON are the tool's to refuse; here they say nothing.
         Value::String(json) => Cow::Owned(serde_json::from_str(json).unwrap_or(Value::Null)),
-        value => Cow::Borrowed(value),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            Cow::Borrowed(arguments.value)
+        }
     };
     let Some(text) = written.get("text").and_then(Value::as_str) else {
         return Ok(None);
