@@ -181,7 +181,12 @@ async fn sought(
         memory.is_string(),
         "a write is answered with its memory's id"
     );
-    let question = json!({"owner": owner, "query": format!("locker number K-{number}")});
+    // As an assistant does that has just written: recall waits, so that asking again and again is no part
+    // of the load.
+    let token = answer["token"].clone();
+    ensure!(token.is_string(), "a write is answered with a token");
+    let query = format!("locker number K-{number}");
+    let question = json!({"owner": owner, "query": query, "wait_for": token});
     let url = format!("{}/v1/recall", target.recall_url());
     loop {
         let (answer, more) = insist(&client, &url, &question, due).await?;
