@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anamnesis_adapters::graph::SqliteGraph;
 use anamnesis_adapters::master_key::MasterKeyError;
@@ -30,6 +31,9 @@ use crate::config::{
 };
 use crate::generations::{Generations, GenerationsError};
 use crate::role::Role;
+
+/// Least time between two small commits of the text index: at most 25 a second, a quarter of a processor.
+const TEXT_COMMIT_PACE: Duration = Duration::from_millis(40);
 
 /// Why a node could not be opened, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -234,7 +238,11 @@ impl Node {
             }
             None => Stores {
                 records: Arc::new(SqliteRecords::open(&folder(Store::Records)?, feed)?),
-                text: Arc::new(TantivyText::open(&folder(Store::Text)?, feed)?),
+                text: Arc::new(TantivyText::open_paced(
+                    &folder(Store::Text)?,
+                    feed,
+                    TEXT_COMMIT_PACE,
+                )?),
                 vectors,
                 graph,
             },

@@ -21,7 +21,8 @@ mod write;
 
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use anamnesis_domain::ids::OwnerKey;
 use anamnesis_domain::owner::OwnerScope;
@@ -33,6 +34,9 @@ use async_trait::async_trait;
 
 use self::read::View;
 use self::write::Writing;
+
+/// Changes that are a commit of their own: more of them beside it would save little.
+const WHOLE_COMMIT: usize = 200;
 
 /// One partition's batch on its way into the index.
 struct Waiting {
@@ -51,9 +55,13 @@ pub struct TantivyText {
 
 struct Inner {
     feed: Feed,
+    /// Least time from one small commit to the next.
+    pace: Duration,
     writing: Mutex<Writing>,
     /// Batches that wait for a commit; whoever commits next takes all of them.
     waiting: Mutex<Vec<Waiting>>,
+    /// Told of each batch that waits.
+    arrived: Condvar,
     /// What searches see: a snapshot of the index together with the position that it stands at.
     view: RwLock<Arc<View>>,
 }
@@ -66,11 +74,22 @@ impl TantivyText {
     /// [`StoreError::InUse`] when another process or handle has it, [`StoreError::OtherLog`],
     /// [`StoreError::Damaged`], or [`StoreError::Unusable`] for a folder of another format.
     pub fn open(dir: &Path, feed: Feed) -> Result<Self, StoreError> {
+        Self::open_paced(dir, feed, Duration::ZERO)
+    }
+
+    /// As [`TantivyText::open`]. Small batches wait until `pace` has passed since the last commit began, and
+    /// are committed together: a commit takes some ten milliseconds of a processor, however little is in it.
+    ///
+    /// # Errors
+    /// As [`TantivyText::open`].
+    pub fn open_paced(dir: &Path, feed: Feed, pace: Duration) -> Result<Self, StoreError> {
         let (writing, view) = folder::open(dir, feed)?;
         let inner = Inner {
             feed,
+            pace,
             writing: Mutex::new(writing),
             waiting: Mutex::default(),
+            arrived: Condvar::new(),
             view: RwLock::new(Arc::new(view)),
         };
         Ok(Self {
@@ -128,10 +147,12 @@ impl Inner {
             next,
             done,
         });
+        self.arrived.notify_all();
         let mut writing = lock(&self.writing);
         if let Ok(answer) = answer.try_recv() {
             return answer;
         }
+        self.gather(&writing);
         let taken = std::mem::take(&mut *lock(&self.waiting));
         self.commit(&mut writing, taken);
         answer.try_recv().unwrap_or_else(|_| {
@@ -140,6 +161,20 @@ impl Inner {
                 reason: "another batch's commit broke off".to_owned(),
             })
         })
+    }
+
+    /// Lets other partitions' batches come, unless the last commit is long ago, all have come, or there is
+    /// enough for a commit.
+    fn gather(&self, writing: &Writing) {
+        let is_too_little = |waiting: &mut Vec<Waiting>| {
+            let changes: usize = waiting.iter().map(|batch| batch.changes.len()).sum();
+            changes < WHOLE_COMMIT && waiting.len() < self.feed.partitions as usize
+        };
+        let rest = self.pace.saturating_sub(writing.since_commit());
+        drop(
+            self.arrived
+                .wait_timeout_while(lock(&self.waiting), rest, is_too_little),
+        );
     }
 
     fn commit(&self, writing: &mut Writing, taken: Vec<Waiting>) {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anamnesis_pipeline::stores::{Change, MemoryVersion, StoreError};
 use tantivy::merge_policy::{LogMergePolicy, NoMergePolicy};
@@ -12,11 +13,12 @@ use super::read::View;
 use super::schema::Fields;
 use super::{damaged, engine, io};
 
-/// Beyond this, tantivy cuts a segment within a batch. The arena grows as it is used.
-const WRITER_HEAP_BYTES: usize = 40_000_000;
-/// Segments below this size are merged with each other whatever their sizes. tantivy's own value
-/// (10,000) would write a document of small batches some ten times before its segment outgrows it.
-const MERGED_ALIKE_DOCUMENTS_MAX: u32 = 1_000;
+/// Beyond this, tantivy cuts a segment within a batch. It is the least that tantivy takes: a share of it
+/// is cleared and walked through at every commit, however small the batch.
+const WRITER_HEAP_BYTES: usize = 15_000_000;
+/// Segments below this size are merged with each other whatever their sizes. With tantivy's own value
+/// (10,000) every eighth small batch would write all documents below it anew.
+const MERGED_ALIKE_DOCUMENTS_MAX: u32 = 100;
 
 pub(super) struct Writing {
     dir: PathBuf,
@@ -26,6 +28,8 @@ pub(super) struct Writing {
     /// Absent after an error: a writer that failed half-way is dropped with all it had staged, and the
     /// next batch gets a fresh one, which stands at the last commit.
     writer: Option<IndexWriter>,
+    /// When the last commit began.
+    committed: Option<Instant>,
     /// Held as long as the index is open.
     lock: File,
 }
@@ -48,6 +52,7 @@ impl Writing {
             fields,
             reader,
             writer: None,
+            committed: None,
             lock,
         })
     }
@@ -58,6 +63,7 @@ impl Writing {
         changes: impl Iterator<Item = &'a Change>,
         payload: &Payload,
     ) -> Result<(), StoreError> {
+        self.committed = Some(Instant::now());
         let mut writer = self.take_writer()?;
         for change in changes {
             match change {
@@ -76,6 +82,11 @@ impl Writing {
         prepared.commit().map_err(engine)?;
         self.writer = Some(writer);
         Ok(())
+    }
+
+    /// How long ago the last commit began; as long as can be before the first.
+    pub(super) fn since_commit(&self) -> Duration {
+        self.committed.map_or(Duration::MAX, |at| at.elapsed())
     }
 
     fn put(&self, writer: &IndexWriter, version: &MemoryVersion) -> Result<(), StoreError> {

@@ -4,6 +4,7 @@ mod folder;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anamnesis_adapters::text::TantivyText;
 use anamnesis_domain::ids::Hash;
@@ -431,6 +432,34 @@ async fn answers_and_rows_equal_the_reference_bit_for_bit() {
             }
             assert!(found > 100, "the questions find something: {found}");
         }
+    }
+}
+
+/// The pace is longer than any test: whoever waited for it would never end.
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_of_all_partitions_and_large_ones_do_not_wait_for_the_pace() {
+    let feed = Feed {
+        log_id: LOG,
+        partitions: 2,
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let store = TantivyText::open_paced(dir.path(), feed, Duration::from_secs(86_400)).unwrap();
+    let apply = |partition, from, count: u64| {
+        let version = version(owner(1), memory_of("a"), 5, "text");
+        let changes = vec![change(version); count as usize];
+        let store = store.clone();
+        async move {
+            let to = next(from + count);
+            store.apply(partition, from, &changes, to).await.unwrap();
+        }
+    };
+    // The first, two at once, and one that is large enough.
+    apply(0, 0, 1).await;
+    tokio::join!(apply(0, 1, 1), apply(1, 0, 1));
+    apply(1, 1, 300).await;
+    for (partition, at) in [(0, 2), (1, 301)] {
+        let stands = store.checkpoint(partition).await.unwrap();
+        assert_eq!(stands, Some(next(at)), "partition {partition}");
     }
 }
 
