@@ -403,7 +403,11 @@ impl EvalArgs {
     /// # Errors
     /// When it is not there.
     pub fn folder(&self, set: &str) -> Result<PathBuf, Failure> {
-        let own = if set == "intent" { OWN_INTENT } else { OWN_SETS };
+        let own = if set == "intent" {
+            OWN_INTENT
+        } else {
+            OWN_SETS
+        };
         let data = self.data.as_deref().unwrap_or(Path::new(own));
         let folder = data.join(set);
         if folder.is_dir() {
