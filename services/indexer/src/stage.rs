@@ -273,6 +273,7 @@ impl Running for Folding {
                     .push(Change::Owner(Box::new(project::owner_view(state))));
             }
         }
+        self.add_vectors(&mut steps).await?;
         self.apply_to_stores(&steps, last + 1).await?;
         self.acknowledge(erased, now).await?;
         self.states.trim();
@@ -369,18 +370,32 @@ impl Folding {
             &decided.decided,
             recorded,
         ))];
-        for version in versions {
-            let id = version.memory.id;
-            let vector = match &mut self.vectors {
-                Some(vectors) => vectors.vector(id, &self.log, &self.codec).await?,
-                None => None,
-            };
-            changes.push(Change::Version {
-                version: Arc::new(version),
-                vector,
-            });
-        }
+        // Their vectors come with those of the whole batch.
+        changes.extend(versions.into_iter().map(|version| Change::Version {
+            version: Arc::new(version),
+            vector: None,
+        }));
         Ok(changes)
+    }
+
+    /// Gives each version of the batch the vector of its memory.
+    async fn add_vectors(&mut self, steps: &mut [Step]) -> Result<(), StageError> {
+        let Some(book) = &mut self.vectors else {
+            return Ok(());
+        };
+        let mut wanting: Vec<(MemoryId, &mut Option<Arc<[f32]>>)> = Vec::new();
+        for change in steps.iter_mut().flat_map(|step| &mut step.changes) {
+            match change {
+                Change::Version { version, vector } => wanting.push((version.memory.id, vector)),
+                Change::Decision(_) | Change::Owner(_) | Change::Rewrite(_) => (),
+            }
+        }
+        let ids: BTreeSet<MemoryId> = wanting.iter().map(|(id, _)| *id).collect();
+        let found = book.vectors(&ids, &self.log, &self.codec).await?;
+        for (id, vector) in wanting {
+            *vector = found.get(&id).cloned();
+        }
+        Ok(())
     }
 
     async fn destroy(
@@ -411,14 +426,11 @@ impl Folding {
             history.apply(&decided.decided, fold::recorded(&decided));
         }
         self.states.insert(history.state.clone());
-        let mut vectors: BTreeMap<MemoryId, Arc<[f32]>> = BTreeMap::new();
+        let mut vectors = BTreeMap::new();
         if let Some(book) = &mut self.vectors {
             book.forget();
-            for id in history.memory_ids() {
-                if let Some(vector) = book.vector(id, &self.log, &self.codec).await? {
-                    vectors.insert(id, vector);
-                }
-            }
+            let ids = history.memory_ids().into_iter().collect();
+            vectors = book.vectors(&ids, &self.log, &self.codec).await?;
         }
         Ok(Change::Rewrite(Box::new(
             history.rows(|id| vectors.get(&id).cloned()),

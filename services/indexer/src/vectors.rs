@@ -1,7 +1,8 @@
 //! Vectors are computed once and recorded in `embeddings`; the first one of a memory and a model wins.
 //! A rebuild reads them from there and calls no model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use anamnesis_domain::ids::MemoryId;
@@ -11,20 +12,23 @@ use anamnesis_pipeline::consumer::{BATCH_BYTES_MAX, StageError};
 use anamnesis_pipeline::embedder::{Embed, ModelIdentity};
 use anamnesis_pipeline::log::Log;
 use anamnesis_schemas::{Envelope, Header};
+use lru::LruCache;
 
 use crate::stage::{Drafts, PURPOSE, asserted};
 
 /// Texts that go to the model in one call.
 const EMBED_TEXTS_MAX: usize = 64;
-/// Vectors kept in memory between computing or reading them and applying them.
-const FRESH_MAX: usize = 4_096;
+/// Vectors kept in memory, those used last: later versions of a memory carry its vector again.
+const KEPT_MAX: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
+/// Records of vectors that are read at once.
+const READ_MAX: usize = 500;
 
 /// Where each memory's vector stands in `embeddings`, for one partition and one model.
 pub(crate) struct VectorBook {
     partition: u32,
     model: ModelIdentity,
     offsets: BTreeMap<MemoryId, u64>,
-    fresh: BTreeMap<MemoryId, Arc<[f32]>>,
+    kept: LruCache<MemoryId, Arc<[f32]>>,
     next: u64,
 }
 
@@ -34,7 +38,7 @@ impl VectorBook {
             partition,
             model: embed.identity().clone(),
             offsets: BTreeMap::new(),
-            fresh: BTreeMap::new(),
+            kept: LruCache::new(KEPT_MAX),
             next: log.start(Topic::Embeddings, partition).await?,
         };
         book.read_to_end(log).await?;
@@ -120,52 +124,55 @@ impl VectorBook {
         }
         for (draft, appended) in drafts.into_iter().zip(appended) {
             if self.offsets.get(&draft.memory_id) == Some(&appended.position.offset) {
-                self.keep(draft.memory_id, draft.vector.into());
+                self.kept.put(draft.memory_id, draft.vector.into());
             }
         }
         Ok(())
     }
 
-    /// The recorded vector of a memory; `None` when there is none or its key is destroyed.
-    pub(crate) async fn vector(
+    /// The recorded vectors of these memories. One that has none, or whose key is destroyed, is absent.
+    pub(crate) async fn vectors(
         &mut self,
-        id: MemoryId,
+        ids: &BTreeSet<MemoryId>,
         log: &Log,
         codec: &Codec,
-    ) -> Result<Option<Arc<[f32]>>, StageError> {
-        if let Some(vector) = self.fresh.get(&id) {
-            return Ok(Some(vector.clone()));
-        }
-        let Some(offset) = self.offsets.get(&id).copied() else {
-            return Ok(None);
-        };
-        let records = log
-            .read_at(Topic::Embeddings, self.partition, &[offset])
-            .await?;
-        for opened in codec.open(&records).await? {
-            if let Opened::Embedding {
-                vector: Some(vector),
-                ..
-            } = opened?
-            {
-                let vector: Arc<[f32]> = vector.into();
-                self.keep(id, vector.clone());
-                return Ok(Some(vector));
+    ) -> Result<BTreeMap<MemoryId, Arc<[f32]>>, StageError> {
+        let mut found = BTreeMap::new();
+        let mut missing = Vec::new();
+        for id in ids {
+            match (self.kept.get(id), self.offsets.get(id)) {
+                (Some(vector), _) => {
+                    found.insert(*id, vector.clone());
+                }
+                (None, Some(offset)) => missing.push(*offset),
+                (None, None) => (),
             }
         }
-        Ok(None)
-    }
-
-    fn keep(&mut self, id: MemoryId, vector: Arc<[f32]>) {
-        if self.fresh.len() >= FRESH_MAX {
-            self.fresh.clear();
+        // Each place of the log costs a question, so that all are asked for together.
+        missing.sort_unstable();
+        for offsets in missing.chunks(READ_MAX) {
+            let records = log
+                .read_at(Topic::Embeddings, self.partition, offsets)
+                .await?;
+            for opened in codec.open(&records).await? {
+                if let Opened::Embedding {
+                    memory_id,
+                    vector: Some(vector),
+                    ..
+                } = opened?
+                {
+                    let vector: Arc<[f32]> = vector.into();
+                    self.kept.put(memory_id, vector.clone());
+                    found.insert(memory_id, vector);
+                }
+            }
         }
-        self.fresh.insert(id, vector);
+        Ok(found)
     }
 
     /// Drops what is held in memory: keys were destroyed.
     pub(crate) fn forget(&mut self) {
-        self.fresh.clear();
+        self.kept.clear();
     }
 }
 
