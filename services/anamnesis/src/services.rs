@@ -107,7 +107,7 @@ impl Node {
         let held = self.remote.keys();
         held.map(|store| {
             let stage: Arc<dyn Stage> = Arc::new(Indexer {
-                compacts_aside: true,
+                is_on_server: true,
                 ..self.indexer(vec![self.projection(*store)])
             });
             stage
@@ -124,7 +124,7 @@ impl Node {
             stores,
             snapshots: self.snapshots.clone(),
             copy: None,
-            compacts_aside: false,
+            is_on_server: false,
         }
     }
 

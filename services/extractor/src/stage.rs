@@ -4,7 +4,7 @@
 //! `candidates`; a start reads the records of parked owners again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anamnesis_domain::ids::{EventTag, LogId, OwnerKey};
 use anamnesis_domain::input::{CandidateSet, Position, RejectCode, Topic, Turn};
@@ -12,7 +12,7 @@ use anamnesis_domain::receipt::{Parked, Unparked};
 use anamnesis_domain::skeleton::Skeleton;
 use anamnesis_domain::time::Timestamp;
 use anamnesis_pipeline::codec::{Clear, Codec, CodecError, InputMeta, Opened, read_clear};
-use anamnesis_pipeline::consumer::{BATCH_BYTES_MAX, Running, Stage, StageError};
+use anamnesis_pipeline::consumer::{APPEND_PACE, BATCH_BYTES_MAX, Running, Stage, StageError};
 use anamnesis_pipeline::log::{Log, LogError, Record};
 use anamnesis_pipeline::snapshots::{self, Snaps};
 use async_trait::async_trait;
@@ -46,6 +46,10 @@ pub struct Extractor {
 impl Stage for Extractor {
     fn name(&self) -> &'static str {
         STAGE
+    }
+
+    fn pace(&self) -> Duration {
+        APPEND_PACE
     }
 
     async fn begin(&self, partition: u32, now: Timestamp) -> Result<Box<dyn Running>, StageError> {

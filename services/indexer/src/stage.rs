@@ -51,6 +51,9 @@ const PHYSICAL_DELAY_MS_MAX: i64 = 60_000;
 const SNAPSHOT_EVERY: u64 = 10_000;
 /// The same when there is nothing else to do: a trickle must not write a snapshot per record.
 const SNAPSHOT_EVERY_IDLE: u64 = 1_000;
+/// Between two small batches for a server. What was just decided is found meanwhile by what is in a shard:
+/// the authority and the text.
+const SERVER_PACE: Duration = Duration::from_millis(500);
 /// How late a stage without records notices that its store is another one.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
@@ -64,14 +67,23 @@ pub struct Indexer {
     pub snapshots: Snaps,
     /// Which of several copies of its stores this one keeps, as receipts name it.
     pub copy: Option<String>,
-    /// Whether bytes are rewritten beside the stage, which goes on meanwhile: for stores that take long.
-    pub compacts_aside: bool,
+    /// Whether the stores are on a server, where each call costs much: small batches are spaced, bytes are
+    /// rewritten beside the stage, and another generation may become the live one.
+    pub is_on_server: bool,
 }
 
 #[async_trait]
 impl Stage for Indexer {
     fn name(&self) -> &'static str {
         name_of(&self.stores)
+    }
+
+    fn pace(&self) -> Duration {
+        if self.is_on_server {
+            SERVER_PACE
+        } else {
+            Duration::ZERO
+        }
     }
 
     async fn begin(&self, partition: u32, _now: Timestamp) -> Result<Box<dyn Running>, StageError> {
@@ -130,7 +142,7 @@ impl Stage for Indexer {
             states: OwnerStates::default(),
             vectors,
             copy: self.copy.clone(),
-            compacts_aside: self.compacts_aside,
+            is_on_server: self.is_on_server,
             compacting: None,
             physical: Vec::new(),
             physical_since: None,
@@ -181,7 +193,7 @@ struct Folding {
     states: OwnerStates,
     vectors: Option<VectorBook>,
     copy: Option<String>,
-    compacts_aside: bool,
+    is_on_server: bool,
     compacting: Option<Compacting>,
     /// Erasures whose bytes are still to be rewritten.
     physical: Vec<(ErasureId, OwnerKey)>,
@@ -316,7 +328,7 @@ impl Folding {
     /// Another generation of a store on a server may be the live one by now. The next write would find
     /// that it stands elsewhere; where nothing is written, nobody else would.
     async fn look_whether_moved(&mut self) -> Result<(), StageError> {
-        if !self.compacts_aside || self.looked.elapsed() < LOOK_EVERY {
+        if !self.is_on_server || self.looked.elapsed() < LOOK_EVERY {
             return Ok(());
         }
         self.looked = Instant::now();
@@ -527,7 +539,7 @@ impl Folding {
         let erasures = std::mem::take(&mut self.physical);
         self.physical_since = None;
         let stores: Vec<_> = self.stores.iter().map(|(store, _)| store.clone()).collect();
-        if self.compacts_aside {
+        if self.is_on_server {
             let done = tokio::spawn(compact_all(stores));
             self.compacting = Some(Compacting { done, erasures });
             return Ok(());

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anamnesis_domain::evolve::{Recorded, evolve};
 use anamnesis_domain::ids::{ErasureId, EventTag, Hash, OwnerKey};
@@ -22,7 +23,7 @@ use anamnesis_domain::transition::{
 use anamnesis_pipeline::codec::{
     Clear, Codec, CodecError, DecidedDraft, InputMeta, Opened, read_clear,
 };
-use anamnesis_pipeline::consumer::{BATCH_BYTES_MAX, Running, Stage, StageError};
+use anamnesis_pipeline::consumer::{APPEND_PACE, BATCH_BYTES_MAX, Running, Stage, StageError};
 use anamnesis_pipeline::fold;
 use anamnesis_pipeline::log::{Log, NewRecord, Record};
 use anamnesis_pipeline::owner_states::OwnerStates;
@@ -51,6 +52,10 @@ pub struct ValidityManager {
 impl Stage for ValidityManager {
     fn name(&self) -> &'static str {
         STAGE
+    }
+
+    fn pace(&self) -> Duration {
+        APPEND_PACE
     }
 
     async fn begin(&self, partition: u32, now: Timestamp) -> Result<Box<dyn Running>, StageError> {

@@ -27,6 +27,10 @@ pub const BATCH_RECORDS_MAX: usize = 500;
 /// Bytes in one batch, so that a run of long turns does not fill memory.
 pub const BATCH_BYTES_MAX: usize = 8 << 20;
 
+/// Between two small batches of a stage that appends: to the log and to each of its readers, an append of
+/// one record costs about as much as one of twenty.
+pub const APPEND_PACE: Duration = Duration::from_millis(50);
+
 #[derive(Debug, thiserror::Error)]
 pub enum StageError {
     #[error(transparent)]
@@ -73,6 +77,12 @@ impl StageError {
 pub trait Stage: Send + Sync {
     /// Stable name, as in `parked` records and metrics.
     fn name(&self) -> &'static str;
+
+    /// Least time from one batch to the next while there is no whole batch to read: for stores where a
+    /// batch costs much and one more record in it little. Whoever reads after a longer rest does not wait.
+    fn pace(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Finds out from the stage's own output where it stands.
     async fn begin(&self, partition: u32, now: Timestamp) -> Result<Box<dyn Running>, StageError>;
@@ -245,12 +255,17 @@ impl Consumer {
     async fn turn_until(&mut self, shutdown: CancellationToken) -> Result<(), StageError> {
         let mut failures = 0u32;
         while !shutdown.is_cancelled() && self.is_current() {
+            let began = tokio::time::Instant::now();
             let pause = match self.turn().await {
                 // Beginning is no progress: a stage that begins and fails again must not do so at once.
                 Ok(Progress::Began) => continue,
-                Ok(Progress::Advanced(_)) => {
+                Ok(Progress::Advanced(records)) => {
                     failures = 0;
-                    continue;
+                    let rest = self.stage.pace().saturating_sub(began.elapsed());
+                    if records >= self.batch_records_max || rest.is_zero() {
+                        continue;
+                    }
+                    Some(rest)
                 }
                 Ok(Progress::Idle) => {
                     failures = 0;
@@ -287,7 +302,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Waits for new records, or for the pause after a failure.
+    /// Waits for new records, or for a pause between batches or after a failure.
     async fn rest(&self, pause: Option<Duration>) -> Result<(), StageError> {
         if let Some(pause) = pause {
             tokio::time::sleep(pause).await;
@@ -316,4 +331,120 @@ const IDLE_WAIT: Duration = Duration::from_secs(1);
 /// The pause after so many failures in a row: 50 ms doubling to 5 s.
 pub fn backoff(failures: u32) -> Duration {
     Duration::from_millis(50u64 << failures.min(7).saturating_sub(1)).min(Duration::from_secs(5))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use anamnesis_domain::ids::LogId;
+    use bytes::Bytes;
+    use tokio::time::{Instant, advance, sleep};
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::doubles::log::MemoryLog;
+    use crate::log::NewRecord;
+
+    const PACE: Duration = Duration::from_millis(250);
+
+    /// Notes how many records each batch had, and when it came.
+    struct Noting {
+        batches: Arc<Mutex<Vec<(usize, Duration)>>>,
+        since: Instant,
+    }
+
+    struct Noted {
+        next: u64,
+        batches: Arc<Mutex<Vec<(usize, Duration)>>>,
+        since: Instant,
+    }
+
+    #[async_trait]
+    impl Stage for Noting {
+        fn name(&self) -> &'static str {
+            "noting"
+        }
+
+        fn pace(&self) -> Duration {
+            PACE
+        }
+
+        async fn begin(&self, _: u32, _: Timestamp) -> Result<Box<dyn Running>, StageError> {
+            Ok(Box::new(Noted {
+                next: 1,
+                batches: self.batches.clone(),
+                since: self.since,
+            }))
+        }
+    }
+
+    #[async_trait]
+    impl Running for Noted {
+        fn positions(&self) -> Vec<(Topic, u64)> {
+            vec![(Topic::Memories, self.next)]
+        }
+
+        async fn step(&mut self, records: Vec<Record>, _: Timestamp) -> Result<(), StageError> {
+            self.next += records.len() as u64;
+            let batch = (records.len(), self.since.elapsed());
+            self.batches.lock().unwrap().push(batch);
+            Ok(())
+        }
+
+        async fn idle(&mut self, _: Timestamp) -> Result<(), StageError> {
+            Ok(())
+        }
+
+        fn parked(&self) -> Vec<OwnerKey> {
+            Vec::new()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn small_batches_are_spaced_and_whole_ones_are_not() {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_millis(0)));
+        let id = LogId::from_bytes([1; 16]);
+        let log: Log = Arc::new(MemoryLog::new(clock.clone(), 1, id, |_, _| Bytes::new()));
+        let append = |count: usize| {
+            let record = NewRecord {
+                key: OwnerKey::from_bytes([1; 16]),
+                payload: Bytes::from_static(b"x"),
+            };
+            log.append(Topic::Memories, 0, vec![record; count])
+        };
+        let batches = Arc::new(Mutex::new(Vec::new()));
+        let stage = Noting {
+            batches: batches.clone(),
+            since: Instant::now(),
+        };
+        let consumer = Consumer::new(log.clone(), Arc::new(stage), 0, clock).with_batch(4);
+        let shutdown = CancellationToken::new();
+        let running = tokio::spawn(consumer.run(shutdown.clone()));
+        let ms = Duration::from_millis;
+
+        // After a rest at once; what comes within the pace waits for its end, together.
+        advance(ms(1_000)).await;
+        append(1).await.unwrap();
+        sleep(ms(50)).await;
+        append(1).await.unwrap();
+        sleep(ms(50)).await;
+        append(2).await.unwrap();
+        sleep(ms(1_000)).await;
+        // Whole batches follow each other, and the rest of them.
+        append(9).await.unwrap();
+        sleep(ms(1_000)).await;
+        shutdown.cancel();
+        running.await.unwrap().unwrap();
+        assert_eq!(
+            *batches.lock().unwrap(),
+            [
+                (1, ms(1_000)),
+                (3, ms(1_250)),
+                (4, ms(2_100)),
+                (4, ms(2_100)),
+                (1, ms(2_100)),
+            ]
+        );
+    }
 }

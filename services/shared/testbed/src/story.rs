@@ -198,7 +198,7 @@ impl Play {
                 stores: ground.stores.projections(),
                 snapshots,
                 copy: None,
-                compacts_aside: false,
+                is_on_server: false,
             }),
         ];
         let mut consumers = Vec::new();

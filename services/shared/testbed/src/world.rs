@@ -361,7 +361,7 @@ impl World {
             stores,
             snapshots: self.snapshots.clone() as Snaps,
             copy: None,
-            compacts_aside: false,
+            is_on_server: false,
         };
         Consumer::new(self.log(), Arc::new(stage), partition, self.clock.clone())
     }

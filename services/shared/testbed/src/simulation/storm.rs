@@ -128,7 +128,7 @@ impl Sim {
                     .collect(),
                 snapshots: snapshots.clone(),
                 copy: None,
-                compacts_aside: false,
+                is_on_server: false,
             })
         };
         // All stores in one stage, or two stages that lag on their own.
