@@ -40,6 +40,8 @@ pub(crate) struct CommandBody {
     verdict: Option<String>,
     task: Option<Task>,
     accesses: Vec<Access>,
+    event: Option<Id>,
+    index: Option<i64>,
 }
 
 /// A memory with the version that whoever asks had seen.
@@ -85,6 +87,8 @@ impl CommandBody {
             verdict: None,
             task: None,
             accesses: Vec::new(),
+            event: None,
+            index: None,
         };
         match &record.command {
             domain::Command::Remember { claim } => body.claim = Some(Claim::of(claim)?),
@@ -156,6 +160,17 @@ impl CommandBody {
             domain::Command::Task { task } => body.task = Some(Task::of(task)?),
             domain::Command::Summarise { accesses } => {
                 body.accesses = list("accesses", accesses, |access| Ok(Access::of(access)))?;
+            }
+            domain::Command::Admit {
+                event,
+                index,
+                claim,
+                reason,
+            } => {
+                body.event = Some((*event).into());
+                body.index = Some((*index).into());
+                body.claim = Some(Claim::of(claim)?);
+                body.reason = Some(words(reason));
             }
         }
         Ok(body)
@@ -240,6 +255,12 @@ impl CommandBody {
                     .into_iter()
                     .map(Access::read)
                     .collect::<Result<_, _>>()?,
+            },
+            "admit" => domain::Command::Admit {
+                event: EventTag::from(need("event", self.event)?),
+                index: narrow("index", need("index", self.index)?)?,
+                claim: Box::new(need("claim", self.claim)?.read()?),
+                reason: reason(self.reason)?,
             },
             _ => return known("code", None),
         };

@@ -6,8 +6,8 @@ use anamnesis_domain::ids::{
     ErasureId, EventTag, Hash, KeyId, LogId, MemoryId, OwnerKey, RecallId, SourceTag,
 };
 use anamnesis_domain::input::{
-    AccessSummary, Candidate, CandidateSet, Cause, Command, CommandRecord, Consent, Position,
-    Reject, RejectCode, StructuredClaim, Target, Task, TaskStatus, Topic, Turn, Verdict,
+    AccessSummary, Candidate, CandidateSet, Cause, Command, CommandRecord, Consent, Held, Position,
+    Reject, RejectCode, Stance, StructuredClaim, Target, Task, TaskStatus, Topic, Turn, Verdict,
 };
 use anamnesis_domain::memory::{
     Claim, Entity, EntityKind, Intent, Kind, Permille, Polarity, Quantity, Role, Source, Standing,
@@ -19,7 +19,7 @@ use anamnesis_domain::receipt::{
 };
 use anamnesis_domain::text::Text;
 use anamnesis_domain::time::Timestamp;
-use anamnesis_domain::transition::{Detail, Mark, Note, Outcome, Transition};
+use anamnesis_domain::transition::{Detail, Mark, Note, Outcome, Review, Transition};
 
 use crate::body::Body;
 use crate::envelope::{Envelope, Part, PartHeader};
@@ -173,6 +173,13 @@ pub(crate) fn turns() -> Vec<Turn> {
             ends: false,
             valid_from: Some(at(-5)),
             valid_to: Some(at(5)),
+            stance: Stance::Unconfirmed,
+            names: vec!["花生".into(), "peanut".into()],
+            dose: Some("500 mg twice daily".into()),
+            held: Some(Held {
+                from: at(-9),
+                text: "曾对花生过敏。".into(),
+            }),
         }),
     };
     let plain = Turn {
@@ -344,6 +351,12 @@ pub(crate) fn commands() -> Vec<CommandRecord> {
         Command::Summarise {
             accesses: accesses(),
         },
+        Command::Admit {
+            event: EVENT,
+            index: 3,
+            claim: Box::new(plain_claim()),
+            reason: reason(),
+        },
     ];
     for target in targets() {
         commands.push(Command::Restrict {
@@ -425,9 +438,18 @@ pub(crate) fn transitions() -> Vec<Transition> {
         Mark::Restored,
         Mark::Restricted,
         Mark::Unrestricted,
-        Mark::Reviewed {
+        Mark::Reviewed(Box::new(Review {
             verdict: Verdict::TakeNew,
-        },
+            actor: Some("dr-lin".into()),
+            at: Some(at(4)),
+            reason: Some("读错了小数点".into()),
+        })),
+        Mark::Reviewed(Box::new(Review {
+            verdict: Verdict::Reopen,
+            actor: None,
+            at: None,
+            reason: None,
+        })),
         Mark::Corrected { by: memory(7) },
     ] {
         transitions.push(Transition::Marked {

@@ -12,7 +12,7 @@ use crate::claim::{Claim, Standing, words_of};
 use crate::datum::Wire;
 use crate::error::WireError;
 use crate::registry::Record;
-use crate::scalar::{Hash32, Id, ids, known, list, need};
+use crate::scalar::{Hash32, Id, ids, instant, known, list, millis, need};
 use crate::shared::{Access, Consent, Target, Task, kind_codes, read_kinds};
 
 /// One flat record whose `change` says which fields are meant. The code in the part header is more
@@ -42,26 +42,44 @@ pub(crate) struct Mark {
     at: Option<i64>,
     verdict: Option<String>,
     by: Option<Id>,
+    actor: Option<String>,
+    reason: Option<String>,
 }
 
 impl Mark {
     fn of(mark: &domain::Mark) -> Self {
-        let (code, at, verdict, by) = match mark {
-            domain::Mark::Ended { at } => ("ended", Some(at.millis()), None, None),
-            domain::Mark::Retired => ("retired", None, None, None),
-            domain::Mark::Archived => ("archived", None, None, None),
-            domain::Mark::Restored => ("restored", None, None, None),
-            domain::Mark::Restricted => ("restricted", None, None, None),
-            domain::Mark::Unrestricted => ("unrestricted", None, None, None),
-            domain::Mark::Reviewed { verdict } => ("reviewed", None, Some(verdict.code()), None),
-            domain::Mark::Corrected { by } => ("corrected", None, None, Some((*by).into())),
+        let mut body = Self {
+            code: String::new(),
+            at: None,
+            verdict: None,
+            by: None,
+            actor: None,
+            reason: None,
         };
-        Self {
-            code: code.to_owned(),
-            at,
-            verdict: verdict.map(str::to_owned),
-            by,
-        }
+        let code = match mark {
+            domain::Mark::Ended { at } => {
+                body.at = Some(at.millis());
+                "ended"
+            }
+            domain::Mark::Retired => "retired",
+            domain::Mark::Archived => "archived",
+            domain::Mark::Restored => "restored",
+            domain::Mark::Restricted => "restricted",
+            domain::Mark::Unrestricted => "unrestricted",
+            domain::Mark::Reviewed(review) => {
+                body.verdict = Some(review.verdict.code().to_owned());
+                body.at = millis(review.at);
+                body.actor.clone_from(&review.actor);
+                body.reason = words_of(review.reason.as_ref());
+                "reviewed"
+            }
+            domain::Mark::Corrected { by } => {
+                body.by = Some((*by).into());
+                "corrected"
+            }
+        };
+        body.code = code.to_owned();
+        body
     }
 
     fn read(self) -> Result<domain::Mark, WireError> {
@@ -77,7 +95,12 @@ impl Mark {
             "reviewed" => {
                 let code = need("mark.verdict", self.verdict)?;
                 let verdict = known("mark.verdict", Verdict::from_code(&code))?;
-                Ok(domain::Mark::Reviewed { verdict })
+                Ok(domain::Mark::Reviewed(Box::new(domain::Review {
+                    verdict,
+                    actor: self.actor,
+                    at: instant(self.at),
+                    reason: self.reason.map(Text::new),
+                })))
             }
             "corrected" => Ok(domain::Mark::Corrected {
                 by: need("mark.by", self.by)?.into(),

@@ -59,6 +59,59 @@ pub(crate) struct Structured {
     ends: bool,
     valid_from: Option<i64>,
     valid_to: Option<i64>,
+    stance: Option<String>,
+    names: Option<Vec<String>>,
+    dose: Option<String>,
+    held_from: Option<i64>,
+    held_text: Option<String>,
+}
+
+impl Structured {
+    fn of(structured: &domain::StructuredClaim) -> Result<Self, WireError> {
+        let held = structured.held.as_ref();
+        Ok(Self {
+            kind: structured.kind.code().to_owned(),
+            code: structured.code.clone(),
+            attribute: structured.attribute.clone(),
+            ends: structured.ends,
+            valid_from: millis(structured.valid_from),
+            valid_to: millis(structured.valid_to),
+            stance: Some(structured.stance.code().to_owned()),
+            names: Some(list("structured.names", &structured.names, |name| {
+                Ok(name.clone())
+            })?),
+            dose: structured.dose.clone(),
+            held_from: millis(held.map(|held| held.from)),
+            held_text: words_of(held.map(|held| &held.text)),
+        })
+    }
+
+    fn read(self) -> Result<domain::StructuredClaim, WireError> {
+        // Version 1 knew no stance but this.
+        let stance = match &self.stance {
+            None => domain::Stance::Holds,
+            Some(code) => known("structured.stance", domain::Stance::from_code(code))?,
+        };
+        let held = match (instant(self.held_from), self.held_text) {
+            (Some(from), Some(text)) => Some(domain::Held {
+                from,
+                text: Text::new(text),
+            }),
+            (Some(_) | None, _) => None,
+        };
+        Ok(domain::StructuredClaim {
+            kind: known("structured.kind", Kind::from_code(&self.kind))?,
+            code: self.code,
+            attribute: self.attribute,
+            ends: self.ends,
+            valid_from: instant(self.valid_from),
+            valid_to: instant(self.valid_to),
+            stance,
+            names: self.names.unwrap_or_default(),
+            dose: self.dose,
+            held,
+        })
+    }
 }
 
 impl Wire for TurnBody {
@@ -87,14 +140,7 @@ impl TurnBody {
                     to: (*to).into(),
                 })
             })?,
-            structured: turn.structured.as_ref().map(|structured| Structured {
-                kind: structured.kind.code().to_owned(),
-                code: structured.code.clone(),
-                attribute: structured.attribute.clone(),
-                ends: structured.ends,
-                valid_from: millis(structured.valid_from),
-                valid_to: millis(structured.valid_to),
-            }),
+            structured: turn.structured.as_ref().map(Structured::of).transpose()?,
         })
     }
 
@@ -110,17 +156,7 @@ impl TurnBody {
                 narrow("injected.to", span.to)?,
             ));
         }
-        let structured = match self.structured {
-            None => None,
-            Some(structured) => Some(domain::StructuredClaim {
-                kind: known("structured.kind", Kind::from_code(&structured.kind))?,
-                code: structured.code,
-                attribute: structured.attribute,
-                ends: structured.ends,
-                valid_from: instant(structured.valid_from),
-                valid_to: instant(structured.valid_to),
-            }),
-        };
+        let structured = self.structured.map(Structured::read).transpose()?;
         Ok(domain::Turn {
             owner: read_owner(&self.owner)?,
             event,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use anamnesis_domain::attribute::Attributes;
-use anamnesis_domain::input::{Candidate, CandidateSet, Reject, RejectCode, StructuredClaim, Turn};
+use anamnesis_domain::input::{Candidate, CandidateSet, Reject, RejectCode, Turn};
 use anamnesis_domain::memory::{
     Claim, Entity, EntityKind, Intent, Kind, Permille, Polarity, Quantity, Role, Source,
 };
@@ -22,6 +22,7 @@ use crate::reading::{Heard, Reader, Statement};
 use crate::request;
 use crate::scene::Known;
 use crate::sentence::sentences;
+use crate::structured;
 
 /// Below this value score a candidate is not worth keeping (`domain.md` §2).
 const VALUE_SCORE_MIN: i64 = 3;
@@ -49,7 +50,9 @@ pub fn extract(turn: &Turn, context: &Context) -> CandidateSet {
         failed: None,
     };
     if let Some(structured) = &turn.structured {
-        push(&mut set, structured_claim(turn, structured), 950);
+        for claim in structured::claims(turn, structured) {
+            push(&mut set, claim, 950);
+        }
         return set;
     }
     let kept = not_injected(turn, &mut set);
@@ -386,7 +389,7 @@ fn reject(set: &mut CandidateSet, code: RejectCode, text: Option<&str>) {
     }
 }
 
-fn source(turn: &Turn, role: Role, extractor: &str) -> Source {
+pub(crate) fn source(turn: &Turn, role: Role, extractor: &str) -> Source {
     Source {
         event: turn.event,
         source_tag: turn.source_tag,
@@ -406,7 +409,7 @@ fn source(turn: &Turn, role: Role, extractor: &str) -> Source {
 }
 
 /// A claim with nothing said yet but where it came from.
-fn blank(turn: &Turn, kind: Kind, text: &str) -> Claim {
+pub(crate) fn blank(turn: &Turn, kind: Kind, text: &str) -> Claim {
     Claim {
         subject: Subject::Self_,
         kind,
@@ -475,67 +478,8 @@ fn episode_claim(turn: &Turn, text: &str) -> Claim {
     blank(turn, Kind::Episode, text)
 }
 
-fn structured_claim(turn: &Turn, structured: &StructuredClaim) -> Claim {
-    let polarity = if structured.ends {
-        Polarity::Negative
-    } else {
-        Polarity::Positive
-    };
-    let intent = if structured.ends {
-        Intent::Change
-    } else {
-        Intent::Assert
-    };
-    let attribute = structured
-        .attribute
-        .clone()
-        .unwrap_or_else(|| own_attribute(structured.kind).to_owned());
-    let text = turn.text.expose();
-    let text = if text.trim().is_empty() {
-        structured.code.as_str()
-    } else {
-        text
-    };
-    let known = known_name(structured);
-    Claim {
-        attribute: Some(attribute),
-        value: Some(known.map_or_else(|| structured.code.clone(), |(_, name)| name.to_owned())),
-        entities: known.map_or_else(Vec::new, |(kind, name)| entities_of(kind, name)),
-        polarity,
-        intent,
-        valid_from: structured.valid_from.unwrap_or(turn.at),
-        valid_to: structured.valid_to,
-        confidence: Role::Record.authority(),
-        source: source(turn, Role::Record, "structured"),
-        ..blank(turn, structured.kind, text)
-    }
-}
-
-/// A record that names a substance or a condition in words means the same as a sentence that does, in
-/// either language: "not allergic to 青霉素" ends what was said of penicillin.
-fn known_name(structured: &StructuredClaim) -> Option<(EntityKind, &'static str)> {
-    let (kind, classes): (EntityKind, &[Class]) = match structured.kind {
-        Kind::Allergy | Kind::Contraindication => (
-            EntityKind::Allergen,
-            &[Class::Allergen, Class::Drug, Class::Food],
-        ),
-        Kind::Medication => (EntityKind::Drug, &[Class::Drug]),
-        Kind::Condition => (EntityKind::Disease, &[Class::Condition]),
-        Kind::Procedure
-        | Kind::Measurement
-        | Kind::Preference
-        | Kind::Event
-        | Kind::Constraint
-        | Kind::Fact
-        | Kind::Policy
-        | Kind::Lesson
-        | Kind::Episode => return None,
-    };
-    Some((kind, lookup(&fold(&structured.code), classes)?))
-}
-
 /// The name, and what a question may ask about it: a substance that is a drug, and the drug's classes.
-fn entities_of(kind: EntityKind, name: &str) -> Vec<Entity> {
+pub(crate) fn entities_of(kind: EntityKind, name: &str) -> Vec<Entity> {
     let mut names = vec![(kind, name)];
     if lookup(name, &[Class::Drug]).is_some() {
         names.push((EntityKind::Drug, name));
@@ -547,22 +491,6 @@ fn entities_of(kind: EntityKind, name: &str) -> Vec<Entity> {
         name: Text::from(name),
     };
     names.into_iter().map(entity).collect()
-}
-
-/// The attribute that a kind's statements belong to unless they name another.
-fn own_attribute(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Allergy => "allergy",
-        Kind::Contraindication => "contraindication",
-        Kind::Medication => "medication",
-        Kind::Condition => "condition",
-        Kind::Procedure => "procedure",
-        Kind::Measurement => "measurement",
-        Kind::Preference => "preference",
-        Kind::Event => "examination",
-        Kind::Constraint => "constraint",
-        Kind::Fact | Kind::Policy | Kind::Lesson | Kind::Episode => "finding",
-    }
 }
 
 #[cfg(test)]

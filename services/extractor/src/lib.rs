@@ -36,6 +36,7 @@ mod scene;
 mod schedule;
 mod sentence;
 pub mod stage;
+mod structured;
 mod subject;
 
 use anamnesis_domain::input::Turn;

@@ -37,6 +37,9 @@ pub const APPEND_RECORDS_MAX: usize = 500;
 /// costing so many others a repeat.
 pub const EVENTS_PER_RECORD_MAX: usize = 1_000;
 
+/// Names of one coded thing: more than any catalogue gives.
+pub const STRUCTURED_NAMES_MAX: usize = 32;
+
 /// Longest time to live of one memory: what should stay longer has no end at all.
 pub const TTL_MILLIS_MAX: i64 = 10 * 366 * 86_400_000;
 

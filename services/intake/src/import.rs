@@ -240,12 +240,9 @@ fn timeline_claim(root: &Node<'_>) -> Result<Option<StructuredClaim>, Rejected> 
     };
     let code = code.id()?;
     Ok(Some(StructuredClaim {
-        kind,
         attribute: attribute_of_code(&code).map(str::to_owned),
-        code,
         ends,
-        valid_from: None,
-        valid_to: None,
+        ..StructuredClaim::new(kind, code)
     }))
 }
 
@@ -367,12 +364,9 @@ fn dated_fact(root: &Node<'_>, options: &Options) -> Result<Draft, Rejected> {
         evidence.path,
     );
     part.structured = object.map(|object| StructuredClaim {
-        kind: Kind::Fact,
-        code: object,
-        attribute: None,
-        ends: false,
         valid_from: Some(at.0),
         valid_to: to.map(|(to, _)| to),
+        ..StructuredClaim::new(Kind::Fact, object)
     });
     let mut draft = draft(
         options.owner(&owner)?,

@@ -43,8 +43,8 @@ impl Context {
 /// Every shape that is accepted, for people who sent something else.
 pub const ACCEPTED_SHAPES: &str = "CloudEvents 1.0 (structured, or a Kafka record in binary mode), \
     OpenAI chat completion, OpenAI response, Anthropic messages, LangGraph checkpoint, OpenTelemetry \
-    GenAI event or span, OpenInference span, FHIR R4 Communication or AllergyIntolerance, or \
-    {event_id, owner, role, at, text}";
+    GenAI event or span, OpenInference span, FHIR R4 Communication, AllergyIntolerance, Condition or \
+    MedicationStatement, or {event_id, owner, role, at, text}";
 
 /// The messages of one event of any accepted shape.
 ///
@@ -189,6 +189,14 @@ impl Draft {
             if let Some(claim) = &part.structured {
                 check_id(Some(&claim.code), "structured.code")?;
                 check_id(claim.attribute.as_ref(), "structured.attribute")?;
+                check_id(claim.dose.as_ref(), "structured.dose")?;
+                if claim.names.len() > caps::STRUCTURED_NAMES_MAX {
+                    let detail = format!("at most {} names", caps::STRUCTURED_NAMES_MAX);
+                    return Err(Rejected::new("invalid_field", "structured.names", detail));
+                }
+                for name in &claim.names {
+                    check_id(Some(name), "structured.names")?;
+                }
             }
             if part.text.trim().is_empty() {
                 continue;

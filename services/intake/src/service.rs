@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anamnesis_domain::ids::{EventTag, IdKey, OwnerKey};
-use anamnesis_domain::input::{Position, Topic, Turn};
+use anamnesis_domain::input::{Position, StructuredClaim, Topic, Turn};
 use anamnesis_domain::memory::Claim;
 use anamnesis_domain::owner::{Owner, OwnerScope};
 use anamnesis_domain::state::OwnerState;
@@ -17,6 +17,7 @@ use anamnesis_pipeline::codec::{Codec, CodecError, Opened};
 use anamnesis_pipeline::keyring::KeyringError;
 use anamnesis_pipeline::log::{Appended, Log, LogError, NewRecord, Record, partition_of};
 use anamnesis_pipeline::problem::Problem;
+use anamnesis_pipeline::reviews::EXPIRES_MILLIS;
 use anamnesis_pipeline::stores::{DecisionRow, OwnerView, Records, StoreError};
 use futures::future::join_all;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -50,6 +51,8 @@ pub struct Settings {
     pub quarantine_millis: i64,
     /// Longest wait of one call for what it wrote to be decided and stored.
     pub wait_millis_max: u64,
+    /// How long a question to a person stays open.
+    pub review_expires_millis: i64,
 }
 
 impl Default for Settings {
@@ -58,6 +61,7 @@ impl Default for Settings {
             consent_required: true,
             quarantine_millis: caps::QUARANTINE_MILLIS,
             wait_millis_max: 10_000,
+            review_expires_millis: EXPIRES_MILLIS,
         }
     }
 }
@@ -430,7 +434,29 @@ impl Intake {
             .collect();
         message.text = Text::new(redacted.text);
         message.speaker = message.speaker.map(|name| self.redact_text(key, &name));
+        if let Some(claim) = &mut message.structured {
+            self.redact_claim(key, claim);
+        }
         message
+    }
+
+    /// The free words of a coded statement. A bare code stays: long ones look like the number of a card.
+    fn redact_claim(&self, key: OwnerKey, claim: &mut StructuredClaim) {
+        let words = |text: &str| {
+            if text.chars().all(|c| c.is_ascii_digit()) {
+                text.to_owned()
+            } else {
+                self.redact(key, text).text
+            }
+        };
+        claim.code = words(&claim.code);
+        for name in &mut claim.names {
+            *name = words(name);
+        }
+        claim.dose = claim.dose.as_deref().map(words);
+        if let Some(held) = &mut claim.held {
+            held.text = Text::new(words(held.text.expose()));
+        }
     }
 
     fn redact(&self, key: OwnerKey, text: &str) -> Redacted {

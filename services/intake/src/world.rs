@@ -126,6 +126,7 @@ impl World {
             confirmations: 0,
             access_count: 0,
             last_accessed_at: None,
+            review: None,
         };
         let version = MemoryVersion {
             owner: key,

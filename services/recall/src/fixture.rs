@@ -204,6 +204,7 @@ pub(crate) fn memory(claim: Claim) -> Memory {
         confirmations: 0,
         access_count: 0,
         last_accessed_at: None,
+        review: None,
         claim,
     }
 }

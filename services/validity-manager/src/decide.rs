@@ -1,15 +1,17 @@
 //! What an input changes: the only place where a decision is made. Pure: state, input and time come in,
 //! a decision goes out.
 
+mod review;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anamnesis_domain::attribute::Attributes;
 use anamnesis_domain::ids::{EventTag, Hash, IdKey, MemoryId};
 use anamnesis_domain::input::{
-    CandidateSet, Command, CommandRecord, Input, RejectCode, Target, Verdict,
+    ADMITTED, CandidateSet, Command, CommandRecord, Input, RejectCode, Target,
 };
-use anamnesis_domain::line::{self, Content, LineKey};
+use anamnesis_domain::line::{self, Content, Derived, LineKey, Vote};
 use anamnesis_domain::memory::{Claim, Kind, Permille, Standing, Status};
 use anamnesis_domain::state::{CausedBy, Entry, Held, OwnerState};
 use anamnesis_domain::text::Text;
@@ -52,10 +54,8 @@ pub fn decide(
             if let Some(again) = repeated(state, command.event, content) {
                 return again;
             }
-            let by = CausedBy {
-                event: command.event,
-                source: command.source_tag,
-            };
+            let (event, source) = command.words_of();
+            let by = CausedBy { event, source };
             let mut draft = Draft::new(state, by, rules);
             let outcome = run(&mut draft, command, now, ids);
             draft.finish(outcome, content)
@@ -208,6 +208,16 @@ fn run(draft: &mut Draft<'_>, record: &CommandRecord, now: Timestamp, ids: &IdKe
             if *target != Target::Owner && draft.state.holds_consent_of(target) {
                 return Outcome::Rejected("consent_record_kept".to_owned());
             }
+            if let Target::Message(event) = target
+                && draft
+                    .state
+                    .events
+                    .get(event)
+                    .is_some_and(|seen| seen.of.is_some())
+            {
+                // An admission has no words of its own: erase the message or the memory.
+                return Outcome::Rejected("of_another_message".to_owned());
+            }
             if let Target::Memories(ids) = target
                 && ids.iter().all(|id| !draft.state.claims.contains_key(id))
             {
@@ -241,22 +251,24 @@ fn run(draft: &mut Draft<'_>, record: &CommandRecord, now: Timestamp, ids: &IdKe
             memory_id,
             verdict,
             expected_version,
-            ..
+            reason,
         } => {
             if let Some(refused) = draft.refuse_version(*memory_id, *expected_version) {
                 return refused;
             }
-            let entry = &draft.state.claims[memory_id];
-            let is_open = matches!(
-                entry.standing.status,
-                Status::Conflicted | Status::PendingReview
-            );
-            if !is_open {
-                return Outcome::Rejected("not_in_review".to_owned());
+            review::decide(draft, record, *memory_id, *verdict, reason)
+        }
+        Command::Admit {
+            event,
+            index,
+            claim,
+            reason,
+        } => {
+            if let Some(refused) = draft.refuse_without_consent(record, claim.kind, now) {
+                return refused;
             }
-            draft.mark_group(*memory_id, &Mark::Reviewed { verdict: *verdict });
-            draft.note(verdict.code(), Some(*memory_id), None);
-            draft.changed()
+            let id = ids.memory(*event, ADMITTED.saturating_add(*index));
+            review::admit(draft, record, *event, id, claim, reason)
         }
         Command::Task { task } => {
             if let Some(refused) = draft.refuse_without_consent(record, Kind::Fact, now) {
@@ -526,21 +538,43 @@ impl<'a> Draft<'a> {
 
     /// Derives every line that this decision touches and records the differences.
     fn derive_lines(&mut self) {
-        for key in std::mem::take(&mut self.lines) {
-            let mut members: BTreeSet<MemoryId> =
-                self.state.lines.get(&key).cloned().unwrap_or_default();
-            for entry in self.touched.values() {
-                if LineKey::of(entry.id, &entry.claim, self.rules.attributes) == key {
-                    members.insert(entry.id);
-                }
-            }
-            let entries: Vec<&Entry> = members.iter().filter_map(|id| self.entry(*id)).collect();
-            let derived = line::derive(&entries, self.rules.attributes);
-            self.record_line(derived);
+        let mut left = std::mem::take(&mut self.lines);
+        let touched = self.touched.values();
+        let new: BTreeSet<LineKey> = touched
+            .map(|entry| LineKey::of(entry.id, &entry.claim, self.rules.attributes))
+            .collect();
+        while let Some(key) = left.pop_first() {
+            let beside = self.state.lines_beside(&key, &new);
+            left.retain(|key| !beside.contains(key));
+            let lines: Vec<(LineKey, Vec<&Entry>)> = beside
+                .into_iter()
+                .map(|key| (key.clone(), self.line(&key)))
+                .collect();
+            let derived = line::derive(&lines, self.rules.attributes);
+            self.record_lines(derived);
         }
     }
 
-    fn record_line(&mut self, derived: BTreeMap<MemoryId, Standing>) {
+    /// The claims of a line as this decision leaves them.
+    fn line(&self, key: &LineKey) -> Vec<&Entry> {
+        let mut members: BTreeSet<MemoryId> =
+            self.state.lines.get(key).cloned().unwrap_or_default();
+        for entry in self.touched.values() {
+            if LineKey::of(entry.id, &entry.claim, self.rules.attributes) == *key {
+                members.insert(entry.id);
+            }
+        }
+        members.iter().filter_map(|id| self.entry(*id)).collect()
+    }
+
+    fn record_lines(&mut self, derived: Derived) {
+        for vote in &derived.votes {
+            let before = self.state.claims.get(&vote.id).map(|entry| &entry.standing);
+            if before != derived.standings.get(&vote.id) {
+                self.note(VOTE, Some(vote.id), Some(weighed(vote)));
+            }
+        }
+        let derived = derived.standings;
         for (id, standing) in &derived {
             if self.asserted.contains(id) {
                 self.note(&standing.rule, Some(*id), None);
@@ -623,7 +657,16 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// A verdict by its code, for callers that read one.
-pub fn verdict(code: &str) -> Option<Verdict> {
-    Verdict::from_code(code)
+/// Code of the note that holds what a vote weighed.
+const VOTE: &str = "vote";
+
+/// The vote's outcome and weights, as the event keeps them.
+fn weighed(vote: &Vote) -> Text {
+    Text::new(format!(
+        r#"{{"outcome":"{}","own":{:.3},"other":{:.3},"against":"{}"}}"#,
+        vote.outcome,
+        vote.own.share(),
+        vote.other.share(),
+        vote.against
+    ))
 }

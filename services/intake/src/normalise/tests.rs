@@ -1,3 +1,5 @@
+mod fhir;
+
 use anamnesis_domain::ids::IdKey;
 use anamnesis_domain::input::Turn;
 use serde_json::{Value, json};
@@ -533,86 +535,6 @@ fn a_fhir_communication_is_a_message_of_its_sender() {
     assert_eq!(
         normalise(&two, &context()).unwrap()[1].public_id(),
         "Communication/m5#1"
-    );
-}
-
-fn allergy(clinical: &str, verification: &str) -> Value {
-    let code = |code: &str| json!({"coding": [{"system": "x", "code": code}]});
-    json!({
-        "resourceType": "AllergyIntolerance", "id": "a2",
-        "clinicalStatus": code(clinical), "verificationStatus": code(verification),
-        "code": {"text": "Mango"}, "patient": {"reference": "Patient/q-55"},
-        "onsetDateTime": "2020-03", "recordedDate": "2020-04-01T08:00:00+08:00",
-        "reaction": [{"manifestation": [{"text": "hives"}]}]
-    })
-}
-
-#[test]
-fn a_fhir_allergy_is_a_coded_statement() {
-    let message = &normalise(&allergy("active", "confirmed"), &context()).unwrap()[0];
-    assert_eq!(message.role, Role::Record);
-    assert_eq!(message.text.expose(), "Allergic to Mango. Reaction: hives.");
-    let claim = message.structured.clone().unwrap();
-    assert_eq!(
-        (claim.code.as_str(), claim.attribute.as_deref()),
-        ("mango", Some("allergy"))
-    );
-    assert!(!claim.ends);
-    assert_eq!(
-        claim.valid_from.unwrap().to_string(),
-        "2020-02-29T16:00:00Z"
-    );
-
-    for (clinical, verification, text) in [
-        (
-            "inactive",
-            "refuted",
-            "Not allergic to Mango: the allergy was refuted.",
-        ),
-        ("resolved", "confirmed", "No longer allergic to Mango."),
-        ("inactive", "confirmed", "No longer allergic to Mango."),
-    ] {
-        let message = &normalise(&allergy(clinical, verification), &context()).unwrap()[0];
-        assert_eq!(message.text.expose(), text);
-        let claim = message.structured.clone().unwrap();
-        assert_eq!((claim.ends, claim.valid_from), (true, None));
-    }
-    // A later version is another event, said when it was written.
-    let meta = json!({"versionId": "2", "lastUpdated": "2025-05-01T00:00:00Z"});
-    let later = with(&allergy("active", "confirmed"), &["meta"], meta);
-    let message = &normalise(&later, &context()).unwrap()[0];
-    assert_eq!(message.event_id, "AllergyIntolerance/a2/_history/2");
-    assert_eq!(message.at.to_string(), "2025-05-01T00:00:00Z");
-    let chinese = with(
-        &allergy("active", "confirmed"),
-        &["code", "text"],
-        json!("芒果"),
-    );
-    assert_eq!(
-        normalise(&chinese, &context()).unwrap()[0].text.expose(),
-        "对芒果过敏。反应：hives。"
-    );
-}
-
-#[test]
-fn a_fhir_allergy_names_what_it_lacks() {
-    let allergy = allergy("active", "confirmed");
-    refused(
-        &without(&allergy, &["patient"]),
-        "missing_field patient.reference",
-    );
-    refused(
-        &without(&allergy, &["recordedDate"]),
-        "missing_field recordedDate",
-    );
-    refused(&without(&allergy, &["code"]), "missing_field code");
-    refused(
-        &with(&allergy, &["code"], json!({})),
-        "missing_field code.text",
-    );
-    refused(
-        &with(&allergy, &["recordedDate"], json!("2020-04-01")),
-        "time_without_zone recordedDate",
     );
 }
 

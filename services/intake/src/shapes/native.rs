@@ -45,7 +45,7 @@ pub(crate) fn message(root: &Node<'_>, context: &Context) -> Result<Draft, Rejec
         let claim = claim.map_err(|_| {
             Rejected::wrong_type(
                 "structured",
-                "{kind, code, attribute?, ends, valid_from?, valid_to?}",
+                "{kind, code, attribute?, ends, valid_from?, valid_to?, stance?, names?, dose?, held?}",
             )
         })?;
         part.structured = Some(claim);

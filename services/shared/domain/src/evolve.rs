@@ -4,6 +4,7 @@
 //! stronger than order: what belongs to a destroyed key or a closed epoch changes nothing, wherever it
 //! arrives, so a fold after the keys are gone ends in the same state as the fold that saw it happen.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::attribute::Attributes;
@@ -30,11 +31,8 @@ pub fn evolve(state: &mut OwnerState, decided: &Decided, recorded: Recorded) -> 
     state.seq = decided.owner_seq;
     state.head = recorded.hash;
     let is_closed = decided.key_epoch <= state.closed_through;
-    note_event(state, decided, is_closed);
-    let by = CausedBy {
-        event: decided.cause.event,
-        source: decided.cause.source_tag,
-    };
+    let by = depends_on(decided);
+    note_event(state, decided, is_closed, by);
     for part in &decided.parts {
         match &part.body {
             PartBody::Open(transition) if !is_closed || is_clear(transition) => {
@@ -64,6 +62,27 @@ pub fn evolve(state: &mut OwnerState, decided: &Decided, recorded: Recorded) -> 
     named
 }
 
+/// The message that the decision stands and falls with: its cause, or the message whose words the cause
+/// uses.
+fn depends_on(decided: &Decided) -> CausedBy {
+    let cause = &decided.cause;
+    for part in &decided.parts {
+        if let PartBody::Open(transition) = &part.body
+            && let Transition::Asserted { claim, .. } = &**transition
+            && claim.source.event != cause.event
+        {
+            return CausedBy {
+                event: claim.source.event,
+                source: claim.source.source_tag,
+            };
+        }
+    }
+    CausedBy {
+        event: cause.event,
+        source: cause.source_tag,
+    }
+}
+
 /// An erasure stands in clear: it is applied whatever happened to its own key.
 fn is_clear(transition: &Transition) -> bool {
     matches!(transition, Transition::Erased { .. })
@@ -85,7 +104,7 @@ pub fn erases_owner(decided: &Decided) -> bool {
     })
 }
 
-fn note_event(state: &mut OwnerState, decided: &Decided, is_closed: bool) {
+fn note_event(state: &mut OwnerState, decided: &Decided, is_closed: bool, by: CausedBy) {
     let detail = decided.detail.as_ref().filter(|_| !is_closed);
     if let Some(owner) = detail.and_then(|detail| detail.owner.parse().ok()) {
         state.owner = Some(owner);
@@ -93,6 +112,7 @@ fn note_event(state: &mut OwnerState, decided: &Decided, is_closed: bool) {
     let seen = Seen {
         content: detail.and_then(|detail| detail.content),
         source: decided.cause.source_tag,
+        of: (by.event != decided.cause.event).then_some(by),
     };
     // The first decision on an event wins.
     state.events.entry(decided.cause.event).or_insert(seen);
@@ -245,11 +265,10 @@ fn erase(state: &mut OwnerState, target: &Target, memory_ids: &[MemoryId]) {
         state.consents.clear();
         state.tasks.clear();
         state.owner = None;
-        for seen in state.events.values_mut() {
-            seen.content = None;
-        }
+        state.events.values_mut().for_each(Seen::forget);
         return;
     }
+    let mut said_in = BTreeSet::new();
     for id in memory_ids {
         if let Some(entry) = state.claims.remove(id) {
             let key = LineKey::of(*id, &entry.claim, Attributes::shipped());
@@ -259,21 +278,20 @@ fn erase(state: &mut OwnerState, target: &Target, memory_ids: &[MemoryId]) {
                     state.lines.remove(&key);
                 }
             }
-            if matches!(target, Target::Memories(_))
-                && let Some(seen) = state.events.get_mut(&entry.claim.source.event)
-            {
-                seen.content = None;
+            if matches!(target, Target::Memories(_)) {
+                said_in.insert(entry.claim.source.event);
             }
         }
         state.erased.insert(*id);
     }
     let is_gone = |by: CausedBy| OwnerState::is_erased_cause(target, by);
     for (event, seen) in &mut state.events {
-        if is_gone(CausedBy {
+        let by = seen.of.unwrap_or(CausedBy {
             event: *event,
             source: seen.source,
-        }) {
-            seen.content = None;
+        });
+        if is_gone(by) || said_in.contains(&by.event) {
+            seen.forget();
         }
     }
     for entry in state.claims.values_mut() {

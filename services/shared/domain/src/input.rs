@@ -70,7 +70,63 @@ pub struct StructuredClaim {
     pub ends: bool,
     pub valid_from: Option<Timestamp>,
     pub valid_to: Option<Timestamp>,
+    #[serde(default)]
+    pub stance: Stance,
+    /// Other names of what the code names: displays in other languages, the name that belongs to a code.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// Amount and schedule in words: "500 mg twice daily".
+    #[serde(default)]
+    pub dose: Option<String>,
+    /// With `ends`: since when it had held, and the same in words. A record that is first seen when it
+    /// is over still says that it once was so.
+    #[serde(default)]
+    pub held: Option<Held>,
 }
+
+impl StructuredClaim {
+    /// That the code holds, from when it was said.
+    pub fn new(kind: Kind, code: impl Into<String>) -> Self {
+        Self {
+            kind,
+            code: code.into(),
+            attribute: None,
+            ends: false,
+            valid_from: None,
+            valid_to: None,
+            stance: Stance::Holds,
+            names: Vec::new(),
+            dose: None,
+            held: None,
+        }
+    }
+}
+
+/// The time before an end.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Held {
+    pub from: Timestamp,
+    /// "Allergic to mango from 2015 to 2020-05."
+    pub text: Text,
+}
+
+coded!(
+    /// How a record stands to what its code names.
+    #[derive(Default)]
+    Stance {
+        /// It is so; with `ends`, it is no longer so.
+        #[default]
+        Holds => "holds",
+        /// Nobody has confirmed it: a person looks at it before it counts.
+        Unconfirmed => "unconfirmed",
+        /// It is not so; nothing is said about before.
+        Absent => "absent",
+        /// Looked into, and it never was so.
+        Refuted => "refuted",
+        /// The record was a mistake: what it said is taken back, and nothing else is said.
+        EnteredInError => "entered_in_error",
+    }
+);
 
 /// Everything that an extractor found in one turn. Exactly one per conversation record.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -123,6 +179,9 @@ coded!(RejectCode {
     NotStored => "not_stored",
 });
 
+/// Ordinals of admitted candidates begin here, above any that an extractor gives.
+pub const ADMITTED: u32 = 1 << 20;
+
 /// What somebody wants done, with who asked and when.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CommandRecord {
@@ -139,6 +198,27 @@ pub struct CommandRecord {
 }
 
 impl CommandRecord {
+    /// The message whose words the command holds: its own, or the one whose candidate it admits. What
+    /// the command causes goes with that message.
+    pub fn words_of(&self) -> (EventTag, SourceTag) {
+        match &self.command {
+            Command::Admit { claim, .. } => (claim.source.event, claim.source.source_tag),
+            Command::Remember { .. }
+            | Command::Correct { .. }
+            | Command::Retire { .. }
+            | Command::Archive { .. }
+            | Command::Restore { .. }
+            | Command::Restrict { .. }
+            | Command::Unrestrict { .. }
+            | Command::Erase { .. }
+            | Command::Grant { .. }
+            | Command::Withdraw { .. }
+            | Command::Review { .. }
+            | Command::Task { .. }
+            | Command::Summarise { .. } => (self.event, self.source_tag),
+        }
+    }
+
     pub fn content_hash(&self) -> Hash {
         let json = serde_json::to_vec(&self.command).expect("a command is plain data");
         Hash::of(&json)
@@ -207,11 +287,21 @@ pub enum Command {
     Summarise {
         accesses: Vec<AccessSummary>,
     },
+    /// A rejected candidate of a message is right after all.
+    Admit {
+        /// The message.
+        event: EventTag,
+        /// Which of its rejects.
+        index: u32,
+        /// What the candidate says. Its source is the message's, so that it goes when the message does.
+        claim: Box<Claim>,
+        reason: Text,
+    },
 }
 
 impl Command {
     /// Every [`Command::code`].
-    pub const CODES: [&str; 13] = [
+    pub const CODES: [&str; 14] = [
         "remember",
         "correct",
         "retire",
@@ -225,6 +315,7 @@ impl Command {
         "review",
         "task",
         "summarise",
+        "admit",
     ];
 
     /// Stable code, in clear in the record's header.
@@ -243,6 +334,7 @@ impl Command {
             Self::Review { .. } => "review",
             Self::Task { .. } => "task",
             Self::Summarise { .. } => "summarise",
+            Self::Admit { .. } => "admit",
         }
     }
 
@@ -270,6 +362,10 @@ coded!(Verdict {
     TakeNew => "take_new",
     KeepBoth => "keep_both",
     Retire => "retire",
+    /// What the extractor turned down, or was not sure of, counts as if it had been sure.
+    Admit => "admit",
+    /// Takes an earlier decision back: the same question is open again.
+    Reopen => "reopen",
 });
 
 /// What the owner agreed to.

@@ -1,6 +1,8 @@
 //! Named predicates that hold in every state. Tests check them after each step; production checks the
 //! cheap ones and counts what fails.
 
+use std::collections::BTreeSet;
+
 use crate::attribute::Attributes;
 use crate::line::{self, LineKey};
 use crate::memory::Status;
@@ -36,10 +38,14 @@ pub fn check(state: &OwnerState) -> Result<(), Violation> {
 pub fn standings_follow_from_claims(state: &OwnerState) -> Result<(), Violation> {
     let attributes = Attributes::shipped();
     for key in state.lines.keys() {
-        let line = state.line(key);
-        let derived = line::derive(&line, attributes);
-        for entry in line {
-            if derived.get(&entry.id) != Some(&entry.standing) {
+        let lines: Vec<_> = state
+            .lines_beside(key, &BTreeSet::new())
+            .into_iter()
+            .map(|key| (key.clone(), state.line(&key)))
+            .collect();
+        let derived = line::derive(&lines, attributes);
+        for entry in state.line(key) {
+            if derived.standings.get(&entry.id) != Some(&entry.standing) {
                 return Err(violation(
                     "standings_follow_from_claims",
                     entry.id.to_string(),
@@ -50,7 +56,8 @@ pub fn standings_follow_from_claims(state: &OwnerState) -> Result<(), Violation>
     Ok(())
 }
 
-/// Supersession, conflict and confirmation point to claims of the same line.
+/// Supersession, conflict and confirmation point to claims of the same line, or between what is said of
+/// everything and what is said of one.
 pub fn links_stay_within_the_owner(state: &OwnerState) -> Result<(), Violation> {
     let attributes = Attributes::shipped();
     for entry in state.claims.values() {
@@ -65,11 +72,13 @@ pub fn links_stay_within_the_owner(state: &OwnerState) -> Result<(), Violation> 
             standing.confirms,
         ];
         for link in links.into_iter().flatten() {
-            let same_line = state.claims.get(&link).is_some_and(|other| {
-                LineKey::of(link, &other.claim, attributes)
-                    == LineKey::of(entry.id, &entry.claim, attributes)
+            let own = LineKey::of(entry.id, &entry.claim, attributes);
+            let is_lawful = state.claims.get(&link).is_some_and(|other| {
+                let other = LineKey::of(link, &other.claim, attributes);
+                let is_blanket = own.is_blanket() || other.is_blanket();
+                own == other || (is_blanket && own.group() == other.group())
             });
-            if !same_line {
+            if !is_lawful {
                 return Err(violation(
                     "links_stay_within_the_owner",
                     entry.id.to_string(),

@@ -4,24 +4,30 @@
 //! sorted by (valid from, time of the statement, content) and walked once. Whoever adds a claim derives
 //! the line again and records the differences.
 
+mod blanket;
+mod meet;
+mod overruled;
+mod run;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use self::meet::{Meeting, confirms, meet};
+use self::overruled::overruled;
+use self::run::{Run, stated_end};
 use crate::attribute::Attributes;
 use crate::ids::MemoryId;
 use crate::input::Verdict;
 use crate::memory::{Claim, Intent, Kind, Permille, Polarity, Quantity, Standing, Status};
 use crate::owner::Subject;
 use crate::state::Entry;
-use crate::time::Timestamp;
 
 /// Below this an ordinary claim waits for a person.
 pub const CONFIDENCE_MIN: Permille = Permille::new(850);
-/// A source that is weaker by this much cannot replace a stronger one's statement.
+/// A source that is weaker by this much cannot replace a stronger one's statement, and a side whose
+/// evidence weighs more by this much clearly wins a vote.
 pub const AUTHORITY_MARGIN: Permille = Permille::new(200);
-/// A quantity that jumps by this factor looks like a slip.
-const SLIP_FACTOR: i64 = 10;
 
 /// Claims that can replace, confirm or contradict each other: same subject, same attribute (and value,
 /// where the attribute holds many).
@@ -42,7 +48,41 @@ impl std::fmt::Debug for LineKey {
     }
 }
 
+/// The value of a statement about everything that an attribute could hold: "I have no allergies".
+const EVERYTHING: &str = "any";
+/// The same about drugs only: "no known drug allergies".
+const EVERY_DRUG: &str = "drug";
+
 impl LineKey {
+    /// Whether the line is about everything of its attribute, or every drug.
+    pub fn is_blanket(&self) -> bool {
+        let value = self.group().map(|group| &self.head[group.head.len()..]);
+        matches!(value, Some(EVERYTHING | EVERY_DRUG))
+    }
+
+    /// The lines that are about everything, beside this one.
+    pub fn blankets(&self) -> Vec<Self> {
+        let Some(group) = self.group() else {
+            return Vec::new();
+        };
+        [EVERYTHING, EVERY_DRUG]
+            .map(|value| Self {
+                subject: group.subject.clone(),
+                head: format!("{}{value}", group.head),
+            })
+            .into()
+    }
+
+    /// What every line of the same subject and attribute begins with, where an attribute has several
+    /// lines: what is said of everything bears on each of them.
+    pub fn group(&self) -> Option<Self> {
+        let attribute = self.head.strip_prefix("many:")?.split('=').next()?;
+        Some(Self {
+            subject: self.subject.clone(),
+            head: format!("many:{attribute}="),
+        })
+    }
+
     pub fn of(id: MemoryId, claim: &Claim, attributes: &Attributes) -> Self {
         let head = if claim.kind == Kind::Episode {
             // A turn is itself; two equal turns are two turns.
@@ -122,163 +162,6 @@ impl Content {
     }
 }
 
-/// Claims that say the same without another in between: one memory.
-struct Run<'a> {
-    members: Vec<&'a Entry>,
-    content: Content,
-    from: Timestamp,
-    /// End that somebody stated.
-    stated_to: Option<Timestamp>,
-    status: Status,
-    superseded: Option<(Timestamp, usize)>,
-    conflict: Option<usize>,
-    rule: &'static str,
-}
-
-impl<'a> Run<'a> {
-    fn new(entry: &'a Entry, status: Status, rule: &'static str) -> Self {
-        Self {
-            content: Content::of(&entry.claim),
-            from: entry.claim.valid_from,
-            stated_to: stated_end(entry),
-            members: vec![entry],
-            status,
-            superseded: None,
-            conflict: None,
-            rule,
-        }
-    }
-
-    fn join(&mut self, entry: &'a Entry) {
-        self.content.fill(&Content::of(&entry.claim));
-        // The latest statement says until when.
-        self.stated_to = stated_end(entry);
-        self.members.push(entry);
-    }
-
-    fn holds_until(&self, at: Timestamp) -> bool {
-        self.stated_to.is_none_or(|to| at <= to)
-    }
-
-    /// The claim that represents the memory: the one that arrived first keeps its id.
-    fn representative(&self) -> &'a Entry {
-        self.members
-            .iter()
-            .copied()
-            .min_by_key(|entry| (entry.seq, entry.id))
-            .expect("a run has at least one member")
-    }
-
-    fn authority(&self) -> Permille {
-        self.members
-            .iter()
-            .map(|entry| entry.claim.source.role.authority())
-            .max()
-            .unwrap_or_default()
-    }
-
-    fn last_said(&self) -> Timestamp {
-        self.members
-            .iter()
-            .map(|entry| entry.claim.source.at)
-            .max()
-            .unwrap_or_default()
-    }
-}
-
-/// When the claim ends by what was said or by a mark.
-fn stated_end(entry: &Entry) -> Option<Timestamp> {
-    match (entry.claim.valid_to, entry.ended_at()) {
-        (Some(said), Some(marked)) => Some(said.min(marked)),
-        (said, marked) => said.or(marked),
-    }
-}
-
-enum Meeting {
-    Supersedes(&'static str),
-    Conflicts(&'static str),
-    /// Both hold side by side.
-    Coexists(&'static str),
-}
-
-/// How a claim that says something else meets the run that is in force.
-fn meet(run: &Run<'_>, entry: &Entry, attributes: &Attributes) -> Meeting {
-    let claim = &entry.claim;
-    match entry.verdict() {
-        Some(Verdict::TakeNew) => return Meeting::Supersedes("review_take_new"),
-        Some(Verdict::KeepBoth) => return Meeting::Coexists("review_keep_both"),
-        // Turned down ones are not on the line any more.
-        Some(Verdict::KeepOld | Verdict::Retire) | None => (),
-    }
-    if claim.valid_to.is_some() && claim.intent == Intent::Assert {
-        return Meeting::Coexists("temporary");
-    }
-    if is_weaker(run, entry) {
-        return Meeting::Conflicts("weaker_source");
-    }
-    if run.content.agrees(&Content::of(claim)) {
-        return Meeting::Supersedes("more_exact");
-    }
-    match claim.intent {
-        Intent::Correct => return Meeting::Supersedes("correction"),
-        Intent::Change if claim.polarity == Polarity::Negative => {
-            return Meeting::Supersedes("no_longer");
-        }
-        Intent::Assert | Intent::Change => (),
-    }
-    if is_slip(run.content.quantity.as_ref(), claim.quantity.as_ref()) {
-        return Meeting::Conflicts("tenfold");
-    }
-    if let (Some(old), Some(new)) = (&run.content.schedule, &claim.schedule)
-        && is_rare(old) != is_rare(new)
-    {
-        return Meeting::Conflicts("weekly_or_daily");
-    }
-    if claim.intent == Intent::Change {
-        return Meeting::Supersedes("change");
-    }
-    // A protection is not lost by a bare "no"; that it holds (again) is taken at once.
-    let loses_protection = claim.polarity == Polarity::Negative
-        && run.content.polarity == Polarity::Positive
-        && attributes.kind(claim.kind).protected;
-    if loses_protection {
-        return Meeting::Conflicts("protected_contradiction");
-    }
-    if claim.valid_from == run.from && claim.source.at == run.last_said() {
-        return Meeting::Conflicts("same_instant");
-    }
-    Meeting::Supersedes("update")
-}
-
-/// Whether a schedule is by the week or longer, not by the day. One taken for the other is the slip
-/// that kills with methotrexate.
-fn is_rare(schedule: &str) -> bool {
-    schedule.contains("week") || schedule.contains("month")
-}
-
-/// Whether the claim's source is too weak to replace what the run says.
-fn is_weaker(run: &Run<'_>, entry: &Entry) -> bool {
-    entry.claim.source.role.authority().thousandths() + AUTHORITY_MARGIN.thousandths()
-        <= run.authority().thousandths()
-}
-
-/// Whether `claim` confirms the run: it says no more, or its source may not say more.
-fn confirms(run: &Run<'_>, entry: &Entry, content: &Content) -> bool {
-    run.content.covers(content) || (run.content.agrees(content) && is_weaker(run, entry))
-}
-
-fn is_slip(old: Option<&Quantity>, new: Option<&Quantity>) -> bool {
-    let (Some(old), Some(new)) = (old, new) else {
-        return false;
-    };
-    if old.unit != new.unit || old.micros <= 0 || new.micros <= 0 {
-        return false;
-    }
-    let (low, high) = (old.micros.min(new.micros), old.micros.max(new.micros));
-    low.checked_mul(SLIP_FACTOR)
-        .is_some_and(|tenfold| high >= tenfold)
-}
-
 /// Whether the claim waits for a person before it counts.
 fn is_pending(entry: &Entry) -> bool {
     entry.claim.confidence < CONFIDENCE_MIN
@@ -287,131 +170,240 @@ fn is_pending(entry: &Entry) -> bool {
         && entry.verdict().is_none()
 }
 
-/// What is believed of every claim of one line.
+/// What is believed of every claim, and what was weighed to get there.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Derived {
+    pub standings: BTreeMap<MemoryId, Standing>,
+    pub votes: Vec<Vote>,
+}
+
+/// Sources disagreed, and their evidence was weighed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Vote {
+    /// The statement that came to the one in force.
+    pub id: MemoryId,
+    pub against: MemoryId,
+    /// Weight of the newcomer's evidence, faded by its age.
+    pub own: Permille,
+    pub other: Permille,
+    /// `won`, `lost`, or `unclear`: then a person decides.
+    pub outcome: &'static str,
+}
+
+/// What is believed of every claim of some lines: one, or all of a [`LineKey::group`].
 ///
-/// The answer does not depend on the order of `entries`, except that of several claims that say the
-/// same the one that arrived first represents the memory.
-pub fn derive(entries: &[&Entry], attributes: &Attributes) -> BTreeMap<MemoryId, Standing> {
-    let mut sorted: Vec<&Entry> = entries.to_vec();
-    sorted.sort_by_cached_key(|entry| {
-        (
-            entry.claim.valid_from,
-            entry.claim.source.at,
-            Content::of(&entry.claim),
-            (entry.claim.intent, entry.claim.source.role),
-            entry.id,
-        )
-    });
-    let mut standings = BTreeMap::new();
-    let mut runs: Vec<Run<'_>> = Vec::new();
-    let mut in_force: Option<usize> = None;
-    for entry in sorted {
-        if let Some(rule) = entry.retired_by() {
-            standings.insert(entry.id, alone(entry, Status::Retired, rule));
-            continue;
-        }
-        if let Some(by) = entry.corrected_by() {
-            let mut standing = alone(entry, Status::Superseded, "corrected_by_command");
-            standing.superseded_by = Some(by);
-            standings.insert(entry.id, standing);
-            continue;
-        }
-        if is_pending(entry) {
-            standings.insert(
-                entry.id,
-                alone(entry, Status::PendingReview, "low_confidence"),
-            );
-            continue;
-        }
-        place(entry, &mut runs, &mut in_force, attributes);
+/// The answer does not depend on the order of claims or lines, except that of several claims that say
+/// the same the one that arrived first represents the memory.
+pub fn derive(lines: &[(LineKey, Vec<&Entry>)], attributes: &Attributes) -> Derived {
+    let mut derived = Derived::default();
+    let (blanket, named): (Vec<_>, Vec<_>) = lines.iter().partition(|(key, _)| key.is_blanket());
+    for (_, entries) in &named {
+        derive_line(entries, attributes, &mut derived);
     }
-    settle(&runs, &mut standings);
-    for entry in entries {
+    for (_, entries) in &blanket {
+        let named: Vec<&Entry> = named.iter().flat_map(|(_, of)| of).copied().collect();
+        blanket::derive(entries, &named, attributes, &mut derived);
+    }
+    for entry in lines.iter().flat_map(|(_, entries)| entries) {
         if let Some(hidden) = entry.hidden_as()
-            && let Some(standing) = standings.get_mut(&entry.id)
+            && let Some(standing) = derived.standings.get_mut(&entry.id)
             && standing.status != Status::Retired
         {
             standing.status = hidden;
         }
     }
-    standings
+    derived
 }
 
-fn place<'a>(
-    entry: &'a Entry,
-    runs: &mut Vec<Run<'a>>,
-    in_force: &mut Option<usize>,
-    attributes: &Attributes,
-) {
-    let content = Content::of(&entry.claim);
-    let Some(current) = *in_force else {
-        *in_force = Some(runs.len());
-        runs.push(Run::new(entry, Status::Active, "new"));
-        return;
-    };
-    if confirms(&runs[current], entry, &content)
-        && runs[current].holds_until(entry.claim.valid_from)
-    {
-        if entry.claim.intent == Intent::Correct {
-            retire_conflicts(runs, current);
+fn derive_line(entries: &[&Entry], attributes: &Attributes, derived: &mut Derived) {
+    let standing = take_off(entries, &mut derived.standings);
+    walk(&standing, attributes, derived);
+    follow_to_representatives(entries, &mut derived.standings);
+}
+
+/// Gives the claims that stand on the line; those that do not get their standing here.
+fn take_off<'a>(
+    entries: &[&'a Entry],
+    standings: &mut BTreeMap<MemoryId, Standing>,
+) -> Vec<&'a Entry> {
+    let mut left = Vec::new();
+    for entry in entries.iter().copied() {
+        if let Some(rule) = entry.retired_by() {
+            standings.insert(entry.id, alone(entry, Status::Retired, rule));
+        } else if let Some(by) = entry.corrected_by() {
+            let mut standing = alone(entry, Status::Superseded, "corrected_by_command");
+            standing.superseded_by = Some(by);
+            standings.insert(entry.id, standing);
+        } else if entry.claim.intent == Intent::Withdraw {
+            // It only takes back; as a statement of its own it never held.
+            standings.insert(entry.id, alone(entry, Status::Retired, "entered_in_error"));
+        } else if let Some(found) = overruled(entry, entries) {
+            let mut standing = alone(entry, found.status, found.rule);
+            if found.status == Status::Superseded {
+                standing.superseded_by = Some(found.by.id);
+                standing.valid_to = Some(standing.valid_from);
+            }
+            standings.insert(entry.id, standing);
+        } else if is_pending(entry) {
+            let standing = alone(entry, Status::PendingReview, "low_confidence");
+            standings.insert(entry.id, standing);
+        } else {
+            left.push(entry);
         }
-        runs[current].join(entry);
-        return;
     }
-    let is_over = !runs[current].holds_until(entry.claim.valid_from);
-    let meeting = if is_over {
-        Meeting::Coexists("after_the_end")
-    } else {
-        meet(&runs[current], entry, attributes)
-    };
-    match meeting {
-        Meeting::Supersedes(rule) => {
-            let next = runs.len();
-            let from = entry.claim.valid_from;
-            runs[current].superseded = Some((from, next));
-            for run in against(runs, current) {
-                // Whoever was right until now, this is what holds from here on. A correction also says
-                // who was wrong: whoever did not say the same.
-                if entry.claim.intent == Intent::Correct && !run.content.agrees(&content) {
-                    run.status = Status::Retired;
-                    run.rule = "corrected";
-                } else {
-                    run.superseded = Some((from, next));
+    left
+}
+
+/// Walks claims in the order in which they began to hold.
+fn walk(entries: &[&Entry], attributes: &Attributes, derived: &mut Derived) {
+    let mut sorted: Vec<&Entry> = entries.to_vec();
+    sorted.sort_by_cached_key(|entry| {
+        (
+            (entry.claim.valid_from, entry.claim.source.at),
+            // Of what was said at one instant the better evidence is in force.
+            std::cmp::Reverse(entry.claim.source.role.authority()),
+            Content::of(&entry.claim),
+            (entry.claim.intent, entry.claim.source.role),
+            entry.id,
+        )
+    });
+    let mut line = Line::default();
+    for entry in sorted {
+        line.place(entry, attributes);
+    }
+    line.settle(derived);
+}
+
+/// What replaces a claim may itself only confirm a memory: that memory is what replaced it.
+fn follow_to_representatives(entries: &[&Entry], standings: &mut BTreeMap<MemoryId, Standing>) {
+    for entry in entries {
+        // A correction by command may have moved to another line.
+        if entry.corrected_by().is_some() {
+            continue;
+        }
+        let by = standings
+            .get(&entry.id)
+            .and_then(|standing| standing.superseded_by);
+        let represented = by.and_then(|by| standings.get(&by)?.confirms);
+        if let (Some(represented), Some(standing)) = (represented, standings.get_mut(&entry.id)) {
+            standing.superseded_by = Some(represented);
+        }
+    }
+}
+
+/// A line while it is walked.
+#[derive(Default)]
+struct Line<'a> {
+    runs: Vec<Run<'a>>,
+    in_force: Option<usize>,
+    /// By run, the newcomers that were weighed against it.
+    votes: Vec<(usize, Vote)>,
+    outvoted: Vec<(&'a Entry, usize)>,
+}
+
+impl<'a> Line<'a> {
+    fn place(&mut self, entry: &'a Entry, attributes: &Attributes) {
+        let content = Content::of(&entry.claim);
+        let Some(current) = self.in_force else {
+            self.in_force = Some(self.runs.len());
+            self.runs.push(Run::new(entry, Status::Active, "new"));
+            return;
+        };
+        let runs = &mut self.runs;
+        if confirms(&runs[current], entry, &content)
+            && runs[current].holds_until(entry.claim.valid_from)
+        {
+            if entry.claim.intent == Intent::Correct {
+                retire_conflicts(runs, current);
+            }
+            runs[current].join(entry);
+            return;
+        }
+        let is_over = !runs[current].holds_until(entry.claim.valid_from);
+        let (meeting, weights) = if is_over {
+            (Meeting::Coexists("after_the_end"), None)
+        } else {
+            meet(&runs[current], entry, attributes)
+        };
+        if let Some(weights) = weights {
+            let outcome = match meeting {
+                Meeting::Supersedes(_) => "won",
+                Meeting::Outvoted => "lost",
+                Meeting::Conflicts(_) | Meeting::Coexists(_) => "unclear",
+            };
+            let vote = Vote {
+                id: entry.id,
+                against: entry.id,
+                own: weights.own,
+                other: weights.other,
+                outcome,
+            };
+            self.votes.push((current, vote));
+        }
+        match meeting {
+            Meeting::Supersedes(rule) => {
+                let next = runs.len();
+                let from = entry.claim.valid_from;
+                runs[current].superseded = Some((from, next));
+                for run in against(runs, current) {
+                    // Whoever was right until now, this is what holds from here on. A correction also
+                    // says who was wrong: whoever did not say the same.
+                    if entry.claim.intent == Intent::Correct && !run.content.agrees(&content) {
+                        run.status = Status::Retired;
+                        run.rule = "corrected";
+                    } else {
+                        run.superseded = Some((from, next));
+                    }
                 }
+                runs.push(Run::new(entry, Status::Active, rule));
+                if entry.verdict() == Some(Verdict::TakeNew) {
+                    runs[current].conflict = None;
+                }
+                self.in_force = Some(next);
             }
-            runs.push(Run::new(entry, Status::Active, rule));
-            if entry.verdict() == Some(Verdict::TakeNew) {
-                runs[current].conflict = None;
+            Meeting::Conflicts(rule) => {
+                let again = against(runs, current).find(|run| run.content.agrees(&content));
+                if let Some(run) = again {
+                    run.join(entry);
+                    return;
+                }
+                let mut run = Run::new(entry, Status::Conflicted, rule);
+                run.conflict = Some(current);
+                runs[current].conflict = Some(runs.len());
+                runs.push(run);
             }
-            *in_force = Some(next);
+            Meeting::Coexists(rule) => {
+                // What is over, or was replaced, is not joined: the statement holds anew.
+                let again = runs.iter_mut().filter(|_| !is_over).find(|run| {
+                    run.rule == rule
+                        && run.superseded.is_none()
+                        && run.content.agrees(&content)
+                        && run.holds_until(entry.claim.valid_from)
+                });
+                if let Some(run) = again {
+                    run.join(entry);
+                    return;
+                }
+                if is_over {
+                    self.in_force = Some(runs.len());
+                }
+                runs.push(Run::new(entry, Status::Active, rule));
+            }
+            Meeting::Outvoted => self.outvoted.push((entry, current)),
         }
-        Meeting::Conflicts(rule) => {
-            let again = against(runs, current).find(|run| run.content.agrees(&content));
-            if let Some(run) = again {
-                run.join(entry);
-                return;
-            }
-            let mut run = Run::new(entry, Status::Conflicted, rule);
-            run.conflict = Some(current);
-            runs[current].conflict = Some(runs.len());
-            runs.push(run);
+    }
+
+    fn settle(self, derived: &mut Derived) {
+        settle(&self.runs, &mut derived.standings);
+        for (entry, by) in self.outvoted {
+            let mut standing = alone(entry, Status::Superseded, "outvoted");
+            standing.superseded_by = Some(self.runs[by].representative().id);
+            standing.valid_to = Some(standing.valid_from);
+            derived.standings.insert(entry.id, standing);
         }
-        Meeting::Coexists(rule) => {
-            // What is over, or was replaced, is not joined: the statement holds anew.
-            let again = runs.iter_mut().filter(|_| !is_over).find(|run| {
-                run.rule == rule
-                    && run.superseded.is_none()
-                    && run.content.agrees(&content)
-                    && run.holds_until(entry.claim.valid_from)
-            });
-            if let Some(run) = again {
-                run.join(entry);
-                return;
-            }
-            if is_over {
-                *in_force = Some(runs.len());
-            }
-            runs.push(Run::new(entry, Status::Active, rule));
+        for (against, mut vote) in self.votes {
+            vote.against = self.runs[against].representative().id;
+            derived.votes.push(vote);
         }
     }
 }
@@ -437,20 +429,18 @@ fn retire_conflicts(runs: &mut [Run<'_>], current: usize) {
 fn settle(runs: &[Run<'_>], standings: &mut BTreeMap<MemoryId, Standing>) {
     for run in runs {
         let representative = run.representative();
-        let (valid_to, superseded_by) = match run.superseded {
-            Some((at, by)) if run.stated_to.is_none_or(|to| at < to) => {
-                (Some(at), Some(runs[by].representative().id))
-            }
-            Some(_) | None => (run.stated_to, None),
+        let (valid_to, superseded_by) = match run.replaced() {
+            Some((at, by)) => (Some(at), Some(runs[by].representative().id)),
+            None => (run.stated_to, None),
         };
         let status = if superseded_by.is_some() {
             Status::Superseded
         } else {
             run.status
         };
-        let open_conflict = run.conflict.filter(|other| {
-            run.status == Status::Conflicted || runs[*other].status == Status::Conflicted
-        });
+        let open_conflict = run
+            .conflict
+            .filter(|other| run.is_in_doubt() || runs[*other].is_in_doubt());
         let standing = Standing {
             status,
             valid_from: run.from,

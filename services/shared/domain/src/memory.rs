@@ -8,6 +8,7 @@ use crate::ids::{EventTag, MemoryId, SourceTag};
 use crate::owner::Subject;
 use crate::text::Text;
 use crate::time::Timestamp;
+use crate::transition::Review;
 
 /// A share of one in thousandths, 0 to 1000: importance, confidence, stability. Whole numbers, because
 /// floats have no place in a digest. Outward (JSON) it is a number from 0 to 1.
@@ -130,6 +131,10 @@ coded!(
         Change => "change",
         /// Says that the record was wrong: "更正", "I meant".
         Correct => "correct",
+        /// Says that something never was so, whoever had said it: a diagnosis that was ruled out.
+        Refute => "refute",
+        /// Takes back what the same record had said, and says nothing itself: entered in error.
+        Withdraw => "withdraw",
     }
 );
 
@@ -301,4 +306,7 @@ pub struct Memory {
     pub access_count: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_accessed_at: Option<Timestamp>,
+    /// The latest decision of a person on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review: Option<Review>,
 }

@@ -12,7 +12,7 @@ use crate::line::LineKey;
 use crate::memory::{Claim, Kind, Memory, Standing, Status};
 use crate::owner::{Owner, Scope};
 use crate::time::Timestamp;
-use crate::transition::Mark;
+use crate::transition::{Mark, Review};
 
 /// Which input set a value; erasing the input takes the value back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -69,14 +69,15 @@ impl Entry {
             | Mark::Restored
             | Mark::Restricted
             | Mark::Unrestricted
-            | Mark::Reviewed { .. }
+            | Mark::Reviewed(_)
             | Mark::Corrected { .. } => None,
         })
     }
 
-    pub fn verdict(&self) -> Option<Verdict> {
-        self.last_mark(|mark| match mark {
-            Mark::Reviewed { verdict } => Some(*verdict),
+    /// The latest review, whatever it said.
+    pub fn review(&self) -> Option<&Review> {
+        self.marks.iter().rev().find_map(|held| match &held.value {
+            Mark::Reviewed(review) => Some(&**review),
             Mark::Ended { .. }
             | Mark::Retired
             | Mark::Archived
@@ -85,6 +86,13 @@ impl Entry {
             | Mark::Unrestricted
             | Mark::Corrected { .. } => None,
         })
+    }
+
+    /// What a person decided; none when it was opened again since.
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.review()
+            .map(|review| review.verdict)
+            .filter(|verdict| *verdict != Verdict::Reopen)
     }
 
     /// The memory that replaced this very one by command; it may stand on another line.
@@ -97,7 +105,7 @@ impl Entry {
             | Mark::Restored
             | Mark::Restricted
             | Mark::Unrestricted
-            | Mark::Reviewed { .. } => None,
+            | Mark::Reviewed(_) => None,
         })
     }
 
@@ -106,7 +114,8 @@ impl Entry {
         match self.verdict() {
             Some(Verdict::KeepOld) => return Some("review_keep_old"),
             Some(Verdict::Retire) => return Some("review_retire"),
-            Some(Verdict::TakeNew | Verdict::KeepBoth) | None => (),
+            Some(Verdict::TakeNew | Verdict::KeepBoth | Verdict::Admit | Verdict::Reopen)
+            | None => (),
         }
         self.marks
             .iter()
@@ -123,7 +132,7 @@ impl Entry {
             | Mark::Retired
             | Mark::Archived
             | Mark::Restored
-            | Mark::Reviewed { .. }
+            | Mark::Reviewed(_)
             | Mark::Corrected { .. } => None,
         });
         let archived = self.last_mark(|mark| match mark {
@@ -133,7 +142,7 @@ impl Entry {
             | Mark::Retired
             | Mark::Restricted
             | Mark::Unrestricted
-            | Mark::Reviewed { .. }
+            | Mark::Reviewed(_)
             | Mark::Corrected { .. } => None,
         });
         if restricted == Some(true) {
@@ -152,6 +161,18 @@ pub struct Seen {
     /// `None` once the input is erased.
     pub content: Option<Hash>,
     pub source: SourceTag,
+    /// The message whose words the input uses, when it is not the input itself: an admission goes with
+    /// the message whose candidate it admits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<CausedBy>,
+}
+
+impl Seen {
+    /// The words are gone, and with them what they were taken from.
+    pub(crate) fn forget(&mut self) {
+        self.content = None;
+        self.of = None;
+    }
 }
 
 /// "Erased on D under R".
@@ -215,6 +236,23 @@ impl OwnerState {
             .collect()
     }
 
+    /// The lines that have to be derived with this one: where something was said of everything that an
+    /// attribute could hold, all lines of the attribute. `new` are lines that are about to be.
+    pub fn lines_beside(&self, key: &LineKey, new: &BTreeSet<LineKey>) -> BTreeSet<LineKey> {
+        let mut beside = BTreeSet::from([key.clone()]);
+        let is_there = |key: &LineKey| self.lines.contains_key(key) || new.contains(key);
+        if let Some(group) = key.group()
+            && key.blankets().iter().any(is_there)
+        {
+            let is_of_group =
+                |key: &&LineKey| key.subject == group.subject && key.head.starts_with(&group.head);
+            let known = self.lines.range(group.clone()..).map(|(key, _)| key);
+            beside.extend(known.take_while(is_of_group).cloned());
+            beside.extend(new.iter().filter(is_of_group).cloned());
+        }
+        beside
+    }
+
     /// Whether a memory of `kind` may be stored and used at `at`.
     pub fn consents_to(&self, kind: Kind, attributes: &Attributes, at: Timestamp) -> bool {
         let sensitivity = attributes.kind(kind).sensitivity;
@@ -273,6 +311,7 @@ impl OwnerState {
                 .map(|held| u64::from(held.value.count))
                 .sum(),
             last_accessed_at: entry.accesses.iter().map(|held| held.value.last_at).max(),
+            review: entry.review().cloned(),
         })
     }
 

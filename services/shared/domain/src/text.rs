@@ -71,6 +71,36 @@ pub fn normalise(text: &str) -> String {
     joined.trim_matches(is_sentence_mark).to_owned()
 }
 
+/// The text with everything that cannot be seen written out, as `[U+200B]`: what a person reads before
+/// deciding must be all that is there.
+pub fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_hidden(c) {
+            shown.push_str(&format!("[U+{:04X}]", c as u32));
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// Whether a character takes no place of its own on a screen, or changes the order of others: controls,
+/// zero-width and bidirectional marks, fillers, variation selectors and tags.
+pub fn is_hidden(c: char) -> bool {
+    match c {
+        '\n' | '\t' => false,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}' | '\u{feff}' => true,
+        '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' => true,
+        '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180d}' | '\u{180f}' => true,
+        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => true,
+        '\u{fe00}'..='\u{fe0e}' | '\u{fff9}'..='\u{fffb}' => true,
+        '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' => true,
+        '\u{e0000}'..='\u{e0fff}' => true,
+        other => other.is_control(),
+    }
+}
+
 /// Punctuation that may stand around a sentence without changing what it says.
 fn is_sentence_mark(c: char) -> bool {
     matches!(
@@ -90,6 +120,16 @@ mod tests {
     fn words_never_print() {
         let text = Text::new("我对花生过敏");
         assert_eq!(format!("{text:?} {text}"), "Text(6 chars) [6 chars]");
+    }
+
+    #[test]
+    fn what_hides_is_shown() {
+        let hidden = "对青霉素\u{200b}不\u{202e}过敏\u{2069} \u{e0041}a\u{7}";
+        assert_eq!(
+            visible(hidden),
+            "对青霉素[U+200B]不[U+202E]过敏[U+2069] [U+E0041]a[U+0007]"
+        );
+        assert_eq!(visible("一行\n二行 ❤\u{fe0f}"), "一行\n二行 ❤\u{fe0f}");
     }
 
     #[test]

@@ -66,6 +66,20 @@ impl Outcome {
     }
 }
 
+/// How a person decided: who, when, what and why. Later versions keep it; another decision is another
+/// review, and never changes this one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Review {
+    pub verdict: Verdict,
+    /// `None` in decisions that were recorded before this was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Text>,
+}
+
 /// What a command set on a memory; kept with its cause, so that erasing the cause takes it back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -79,9 +93,7 @@ pub enum Mark {
     Restored,
     Restricted,
     Unrestricted,
-    Reviewed {
-        verdict: Verdict,
-    },
+    Reviewed(Box<Review>),
     /// Replaced by an explicit correction of this very memory.
     Corrected {
         by: MemoryId,
@@ -179,7 +191,7 @@ impl Transition {
                 Mark::Restored => "memory_marked_restored",
                 Mark::Restricted => "memory_marked_restricted",
                 Mark::Unrestricted => "memory_marked_unrestricted",
-                Mark::Reviewed { .. } => "memory_reviewed",
+                Mark::Reviewed(_) => "memory_reviewed",
                 Mark::Corrected { .. } => "memory_corrected",
             },
             Self::Erased { .. } => "memories_erased",

@@ -6,6 +6,7 @@
 //! - [`consumer`], [`snapshots`], [`stands`]: the one loop that every stage runs, what shortens its
 //!   start, and how far it is
 //! - [`fold`], [`history`], [`owner_states`]: reading `memories`, and what the stores should hold of an owner
+//! - [`reviews`]: what waits for a person, and what extraction turned down
 //! - [`caller`], [`http`], [`problem`]: who calls, how, and what a caller is told
 //! - [`guarded`]: a store that is left alone while it fails
 //! - [`digests`]: what a store should hold of a version
@@ -33,6 +34,7 @@ pub mod log;
 pub mod owner_states;
 pub mod paging;
 pub mod problem;
+pub mod reviews;
 pub mod similarity;
 pub mod snapshots;
 pub mod stands;

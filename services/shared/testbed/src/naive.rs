@@ -64,6 +64,10 @@ impl Claimed {
         self.spec.quantity.as_ref().map(|amount| amount.micros)
     }
 
+    fn is_hedged(&self) -> bool {
+        self.saying.is_hedged && self.spec.kind != Kind::Episode
+    }
+
     fn weight(&self) -> u32 {
         match self.saying.role {
             Role::Clinician | Role::Record => 100,
@@ -160,6 +164,8 @@ struct Row {
     replaced: Option<i64>,
     weight: u32,
     said: i64,
+    /// When each supporting statement was said, and its weight.
+    evidence: Vec<(i64, u32)>,
     /// The row that this one contradicts.
     against: Option<usize>,
     is_aside: bool,
@@ -179,7 +185,11 @@ impl Row {
 
     fn confirm(&mut self, claim: &Claimed) {
         self.amount = self.amount.or(claim.amount());
-        self.until = claim.saying.until;
+        // Who may not contradict may not say until when either.
+        if claim.weight() + 20 > self.weight {
+            self.until = claim.saying.until;
+        }
+        self.evidence.push((claim.saying.said, claim.weight()));
         self.weight = self.weight.max(claim.weight());
         self.said = self.said.max(claim.saying.said);
     }
@@ -200,6 +210,7 @@ fn believe(line: &str, mut claims: Vec<Claimed>) -> Vec<Belief> {
         (
             claim.saying.valid,
             claim.saying.said,
+            std::cmp::Reverse(claim.weight()),
             content,
             manner,
             claim.tie,
@@ -217,10 +228,17 @@ fn believe(line: &str, mut claims: Vec<Claimed>) -> Vec<Belief> {
             replaced: None,
             weight: claim.weight(),
             said: claim.saying.said,
+            evidence: vec![(claim.saying.said, claim.weight())],
             against: None,
             is_aside: false,
         };
-        if claim.saying.is_hedged && claim.spec.kind != Kind::Episode {
+        if claims.iter().any(|later| undoes(later, claim)) {
+            row.status = "superseded";
+            row.until = Some(row.from);
+            rows.push(row);
+            continue;
+        }
+        if claim.is_hedged() {
             row.status = "pending_review";
             rows.push(row);
             continue;
@@ -251,6 +269,11 @@ fn believe(line: &str, mut claims: Vec<Claimed>) -> Vec<Belief> {
                 add_or_confirm(&mut rows, row, claim, |row| {
                     row.status == "conflicted" && row.against == Some(at)
                 });
+            }
+            Meets::IsOutvoted => {
+                row.status = "superseded";
+                row.until = Some(row.from);
+                rows.push(row);
             }
             Meets::StandsAside => {
                 row.is_aside = true;
@@ -289,6 +312,62 @@ enum Meets {
     Replaces,
     Contradicts,
     StandsAside,
+    IsOutvoted,
+}
+
+/// Whether a statement that was said later takes an earlier one back, whatever time it was about.
+fn undoes(later: &Claimed, earlier: &Claimed) -> bool {
+    if later.is_hedged() || later.saying.said <= earlier.saying.said {
+        return false;
+    }
+    if later.weight() + 20 <= earlier.weight() {
+        return false;
+    }
+    // Without an attribute the words are the line.
+    let same_value = later.spec.attribute.is_none() || later.spec.value == earlier.spec.value;
+    match later.spec.intent {
+        Intent::Correct => {
+            let polarity = later.spec.polarity;
+            let same_amount = match (later.amount(), earlier.amount()) {
+                (Some(a), Some(b)) => a == b,
+                _ => true,
+            };
+            let agrees =
+                later.says() == earlier.says() && (same_amount || polarity == Polarity::Negative);
+            later.saying.valid <= earlier.saying.valid && !agrees
+        }
+        Intent::Change => {
+            later.spec.polarity == Polarity::Negative
+                && earlier.spec.polarity == Polarity::Positive
+                && same_value
+                && later.saying.valid < earlier.saying.valid
+                && earlier.saying.valid == earlier.saying.said
+        }
+        Intent::Assert | Intent::Refute | Intent::Withdraw => false,
+    }
+}
+
+/// Sources disagree: the better evidence wins if it is clearly better, as long as nobody's safety hangs
+/// on it.
+fn vote(row: &Row, claim: &Claimed) -> Meets {
+    let rule = Attributes::shipped().kind(claim.spec.kind);
+    if rule.protected {
+        return Meets::Contradicts;
+    }
+    let now = row.said.max(claim.saying.said);
+    let left = |(said, weight): (i64, u32)| {
+        let halves = (now - said) as f64 / f64::from(rule.half_life_days);
+        (f64::from(weight) * 10.0 * 0.5f64.powf(halves)).round() as i64
+    };
+    let theirs = row.evidence.iter().map(|one| left(*one)).max().unwrap_or(0);
+    let own = left((claim.saying.said, claim.weight()));
+    if own - theirs >= 200 {
+        Meets::Replaces
+    } else if theirs - own >= 200 {
+        Meets::IsOutvoted
+    } else {
+        Meets::Contradicts
+    }
 }
 
 fn meets(row: &Row, claim: &Claimed) -> Meets {
@@ -302,7 +381,7 @@ fn meets(row: &Row, claim: &Claimed) -> Meets {
         return Meets::StandsAside;
     }
     if claim.weight() + 20 <= row.weight {
-        return Meets::Contradicts;
+        return vote(row, claim);
     }
     if row.agrees(claim, true) {
         return Meets::Replaces;
@@ -313,6 +392,10 @@ fn meets(row: &Row, claim: &Claimed) -> Meets {
     if let (Some(a), Some(b)) = (row.amount, claim.amount())
         && a.max(b) >= 10 * a.min(b)
     {
+        let is_only_inferred = row.weight + 20 <= claim.weight();
+        if is_only_inferred {
+            return Meets::Replaces;
+        }
         return Meets::Contradicts;
     }
     if intent == Intent::Change {
@@ -322,8 +405,10 @@ fn meets(row: &Row, claim: &Claimed) -> Meets {
     let is_loss = polarity == Polarity::Negative && !row.says.starts_with(polarity.code());
     let is_protected = Attributes::shipped().kind(kind).protected;
     let at_once = row.from == claim.saying.valid && row.said == claim.saying.said;
-    if (is_loss && is_protected) || at_once {
+    if is_loss && is_protected {
         Meets::Contradicts
+    } else if at_once {
+        vote(row, claim)
     } else {
         Meets::Replaces
     }

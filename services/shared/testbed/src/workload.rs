@@ -346,7 +346,14 @@ impl Teller {
                         }
                     }
                     _ => {
-                        let verdict = self.pick(&["keep_old", "take_new", "keep_both", "retire"]);
+                        let verdict = self.pick(&[
+                            "keep_old",
+                            "take_new",
+                            "keep_both",
+                            "retire",
+                            "admit",
+                            "reopen",
+                        ]);
                         Order::Review { of, verdict }
                     }
                 }

@@ -191,24 +191,16 @@ fn a_turn_is_an_episode_once_and_last() {
 fn a_structured_record_speaks_for_itself() {
     let mut record = turn(Role::Record, "Employment: full time");
     record.structured = Some(StructuredClaim {
-        kind: Kind::Fact,
-        code: "160903007".to_owned(),
         attribute: Some("employment_status".to_owned()),
-        ends: false,
-        valid_from: None,
-        valid_to: None,
+        ..StructuredClaim::new(Kind::Fact, "160903007")
     });
     let set = extract(&record, &Context::default());
     assert_eq!(facts(&set), ["employment_status=160903007"]);
     assert_eq!(set.candidates.len(), 1);
     assert_eq!(set.candidates[0].claim.source.extractor, "structured");
     record.structured = Some(StructuredClaim {
-        kind: Kind::Medication,
-        code: "313782".to_owned(),
-        attribute: None,
         ends: true,
-        valid_from: None,
-        valid_to: None,
+        ..StructuredClaim::new(Kind::Medication, "313782")
     });
     assert_eq!(
         facts(&extract(&record, &Context::default())),
@@ -221,12 +213,9 @@ fn a_structured_record_in_words_means_what_a_sentence_means() {
     for code in ["青霉素", "Penicillins", "盘尼西林"] {
         let mut record = turn(Role::Record, "对青霉素不过敏，该过敏记录已排除。");
         record.structured = Some(StructuredClaim {
-            kind: Kind::Allergy,
-            code: code.to_owned(),
             attribute: Some("allergy".to_owned()),
             ends: true,
-            valid_from: None,
-            valid_to: None,
+            ..StructuredClaim::new(Kind::Allergy, code)
         });
         let set = extract(&record, &Context::default());
         assert_eq!(facts(&set), ["allergy=penicillin not change"], "{code}");

@@ -7,6 +7,7 @@
 use anamnesis_domain::ids::{EventTag, MemoryId, OwnerKey};
 use anamnesis_domain::memory::{Claim, Memory, Standing};
 use anamnesis_domain::time::Timestamp;
+use anamnesis_domain::transition::Review;
 use anamnesis_pipeline::stores::{DecisionRow, MemoryVersion, OwnerView};
 use rusqlite::Row;
 use rusqlite::types::Value;
@@ -28,6 +29,8 @@ struct Body<C, S> {
     confirmations: u32,
     access_count: u64,
     last_accessed_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    review: Option<Review>,
 }
 
 fn write_body(memory: &Memory) -> String {
@@ -43,6 +46,7 @@ fn write_body(memory: &Memory) -> String {
         confirmations,
         access_count,
         last_accessed_at,
+        review,
     } = memory;
     let body = Body {
         claim,
@@ -54,6 +58,7 @@ fn write_body(memory: &Memory) -> String {
         confirmations: *confirmations,
         access_count: *access_count,
         last_accessed_at: *last_accessed_at,
+        review: review.clone(),
     };
     serde_json::to_string(&body).expect("plain data")
 }
@@ -72,6 +77,7 @@ fn read_body(id: MemoryId, version: u64, body: &str) -> Option<Memory> {
         confirmations: body.confirmations,
         access_count: body.access_count,
         last_accessed_at: body.last_accessed_at,
+        review: body.review,
     })
 }
 

@@ -110,6 +110,7 @@ fn version(owner: OwnerKey, id: MemoryId, offset: u64, text: &str) -> MemoryVers
             confirmations: 0,
             access_count: 0,
             last_accessed_at: None,
+            review: None,
         },
         recorded_from: offset,
         recorded_to: None,

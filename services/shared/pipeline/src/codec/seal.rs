@@ -83,11 +83,9 @@ impl Codec {
     ) -> Result<Vec<NewRecord>, CodecError> {
         let id_key = self.keys.id_key();
         let fresh = |command: &CommandRecord| {
-            (
-                id_key.owner(&command.owner),
-                command.event,
-                command.source_tag,
-            )
+            let owner = id_key.owner(&command.owner);
+            let (event, source) = command.words_of();
+            (owner, event, source)
         };
         let inputs: Vec<_> = commands.iter().map(fresh).collect();
         let keys = self.source_keys(&inputs, None).await?;
@@ -251,13 +249,26 @@ impl Codec {
                     continue;
                 }
                 let memory = transition.memory_id();
+                let (event, source) = match transition {
+                    // What a command took from a message goes with the message.
+                    Transition::Asserted { claim, .. } => {
+                        (claim.source.event, claim.source.source_tag)
+                    }
+                    Transition::Moved { .. }
+                    | Transition::Marked { .. }
+                    | Transition::Erased { .. }
+                    | Transition::ConsentGranted { .. }
+                    | Transition::ConsentWithdrawn { .. }
+                    | Transition::TaskChanged { .. }
+                    | Transition::Accessed { .. } => (draft.cause.event, draft.cause.source_tag),
+                };
                 wanted.push(NewKey {
                     id: transition_key(self.keys.id_key(), source_key, index, memory),
                     owner: draft.owner,
                     epoch: draft.key_epoch,
                     parent: Some(source_key),
-                    event: draft.cause.event,
-                    source: draft.cause.source_tag,
+                    event,
+                    source,
                     // Only the assertion holds words. A standing of this memory that another message
                     // caused must not take that message's key with it when the memory is erased.
                     memory: memory.filter(|_| is_assertion(transition)),

@@ -8,6 +8,7 @@ use anamnesis_domain::ids::{EventTag, MemoryId, OwnerKey};
 use anamnesis_domain::memory::{Claim, Kind, Memory, Standing, Status};
 use anamnesis_domain::owner::{OwnerScope, Subject};
 use anamnesis_domain::time::{Interval, Known, Timestamp};
+use anamnesis_domain::transition::Review;
 use anamnesis_pipeline::stores::{
     self, Checkpoint, Cut, DecisionRow, Hit, MemoryVersion, Order, OwnerView, RowDigest, Store,
     SubjectFilter,
@@ -207,6 +208,8 @@ pub(super) struct Version {
     confirmations: u32,
     access_count: u64,
     last_accessed_at: Option<Timestamp>,
+    #[serde(default)]
+    review: Option<Review>,
     recorded_from: u64,
     recorded_to: Option<u64>,
     recorded_at: Timestamp,
@@ -234,6 +237,7 @@ impl From<MemoryVersion> for Version {
             confirmations: memory.confirmations,
             access_count: memory.access_count,
             last_accessed_at: memory.last_accessed_at,
+            review: memory.review,
             recorded_from,
             recorded_to,
             recorded_at,
@@ -257,6 +261,7 @@ impl From<Version> for MemoryVersion {
                 confirmations: version.confirmations,
                 access_count: version.access_count,
                 last_accessed_at: version.last_accessed_at,
+                review: version.review,
             },
             recorded_from: version.recorded_from,
             recorded_to: version.recorded_to,

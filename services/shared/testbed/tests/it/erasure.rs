@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anamnesis_audit::replay::replay;
 use anamnesis_domain::digest;
-use anamnesis_domain::input::{Command, Target};
+use anamnesis_domain::input::{ADMITTED, Command, Target};
 use anamnesis_domain::time::Known;
 use anamnesis_domain::transition::{Decided, PartBody};
 use anamnesis_pipeline::codec::{Codec, Opened};
@@ -27,10 +27,30 @@ async fn three_patients() -> World {
         say(&world, owner, "e3", 4, "allergy=mango").await;
         say(&world, owner, "e4", 5, "preference=tea").await;
     }
+    // An admission needs a message that is decided.
+    decide_all(&world, &world.codec).await;
+    for owner in ["a", "b", "c"] {
+        admit(&world, owner, "e2", "medication=warfarin:5mg").await;
+    }
     world
 }
 
-fn targets(world: &World) -> [(&'static str, Target); 5] {
+/// Somebody admits what was turned down of a message.
+async fn admit(world: &World, owner: &str, event_id: &str, spec: &str) {
+    let turn = world.turn(&said(owner, event_id, 3, spec));
+    let claim = Spec::parse(spec)
+        .unwrap()
+        .claim(None, turn.at, World::source_of(&turn));
+    let command = Command::Admit {
+        event: turn.event,
+        index: 0,
+        claim: Box::new(claim),
+        reason: "it was meant".into(),
+    };
+    world.command(owner, "api", "admit", command).await;
+}
+
+fn targets(world: &World) -> [(&'static str, Target); 6] {
     let ids = world.codec.keys().id_key();
     let source = ids.source(world.owner("a").1, "chat");
     [
@@ -43,6 +63,10 @@ fn targets(world: &World) -> [(&'static str, Target); 5] {
             Target::Memories(vec![world.memory_id("a", "chat", "e1")]),
         ),
         ("message", Target::Message(world.event("a", "chat", "e2"))),
+        (
+            "admitted",
+            Target::Memories(vec![ids.memory(world.event("a", "chat", "e2"), ADMITTED)]),
+        ),
         ("source", Target::Source(source)),
         ("owner", Target::Owner),
     ]

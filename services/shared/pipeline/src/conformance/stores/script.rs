@@ -121,6 +121,7 @@ pub fn memory(number: u8, text: &str) -> Memory {
         confirmations: 0,
         access_count: 0,
         last_accessed_at: None,
+        review: None,
     }
 }
 
