@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anamnesis_domain::decay::Rate;
 use anamnesis_domain::ids::{ErasureId, MemoryId};
+use anamnesis_domain::input::Verdict;
 use anamnesis_domain::memory::Kind;
 use anamnesis_domain::owner::Owner;
 use anamnesis_domain::time::Timestamp;
@@ -92,6 +93,9 @@ pub enum Command {
     /// Owners that wait behind a record which a stage could not apply.
     #[command(subcommand)]
     Parked(ParkedCommand),
+    /// Questions to a person: conflicts, what nobody confirmed, and what extraction turned down.
+    #[command(subcommand)]
+    Review(ReviewCommand),
     /// Report what is expired, duplicate, in conflict or of low value; act only when told.
     HealthCheck(HealthCheckArgs),
 }
@@ -105,6 +109,7 @@ impl Command {
             | Self::Rebuild(_)
             | Self::Forget(_)
             | Self::Parked(_)
+            | Self::Review(_)
             | Self::HealthCheck(_) => true,
             Self::Demo
             | Self::Serve(_)
@@ -150,6 +155,8 @@ impl Command {
             Self::Parked(ParkedCommand::List(args) | ParkedCommand::Retry(args)) => {
                 folder(&args.data)
             }
+            Self::Review(ReviewCommand::List(args)) => folder(&args.data),
+            Self::Review(ReviewCommand::Decide(args)) => folder(&args.data),
             Self::HealthCheck(args) => folder(&args.data),
             Self::Topics(TopicsCommand::GiveUpLost(args)) => folder(args),
             Self::Demo | Self::Topics(_) | Self::Eval(_) | Self::DecayCurve(_) => Flags::default(),
@@ -470,6 +477,67 @@ pub enum ForgetMode {
 }
 
 #[derive(Clone, Debug, Subcommand)]
+pub enum ReviewCommand {
+    /// Both sides of each question, with evidence and source; hidden characters are written out.
+    List(ReviewListArgs),
+    /// Decide one, once. Whoever comes second is told who won.
+    Decide(ReviewDecideArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ReviewListArgs {
+    #[arg(long, value_parser = owner)]
+    pub owner: Owner,
+    #[arg(long, value_enum, default_value = "open")]
+    pub state: ReviewState,
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub data: DataArgs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ReviewState {
+    Open,
+    Expired,
+    Decided,
+    Rejected,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ReviewDecideArgs {
+    #[arg(long, value_parser = owner)]
+    pub owner: Owner,
+    /// As `review list` shows it.
+    #[arg(long, value_name = "ID")]
+    pub id: String,
+    /// `keep_old`, `take_new`, `keep_both`, `retire`; `admit` what was turned down or not confirmed;
+    /// `reopen` what was decided or has expired.
+    #[arg(long, value_parser = verdict)]
+    pub decision: Verdict,
+    /// Why; kept with the decision.
+    #[arg(long)]
+    pub reason: String,
+    /// The version that was seen: refused when the memory changed since.
+    #[arg(long, value_name = "N")]
+    pub expected_version: Option<u64>,
+    /// Who decides; the user of this command unless given.
+    #[arg(long, value_name = "NAME")]
+    pub actor: Option<String>,
+    /// Of an admitted candidate: what it claims, where its own words do not say it.
+    #[arg(long)]
+    pub text: Option<String>,
+    #[arg(long, value_parser = kind)]
+    pub kind: Option<Kind>,
+    #[arg(long)]
+    pub attribute: Option<String>,
+    #[arg(long)]
+    pub value: Option<String>,
+    #[command(flatten)]
+    pub data: DataArgs,
+}
+
+#[derive(Clone, Debug, Subcommand)]
 pub enum ParkedCommand {
     /// Who waits, behind which record, and why.
     List(ParkedArgs),
@@ -505,6 +573,13 @@ fn owner(text: &str) -> Result<Owner, anamnesis_domain::owner::OwnerError> {
 fn kind(text: &str) -> Result<Kind, String> {
     Kind::from_code(text).ok_or_else(|| {
         let codes: Vec<&str> = Kind::ALL.iter().map(|kind| kind.code()).collect();
+        format!("choose {}", codes.join(", "))
+    })
+}
+
+fn verdict(text: &str) -> Result<Verdict, String> {
+    Verdict::from_code(text).ok_or_else(|| {
+        let codes: Vec<&str> = Verdict::ALL.iter().map(|verdict| verdict.code()).collect();
         format!("choose {}", codes.join(", "))
     })
 }

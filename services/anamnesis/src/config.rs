@@ -56,6 +56,7 @@ pub struct Config {
     pub consent: ConsentConfig,
     pub extraction: ExtractionConfig,
     pub recall: RecallConfig,
+    pub review: ReviewConfig,
     pub forget: ForgetConfig,
     pub ready: ReadyConfig,
     pub telemetry: TelemetryConfig,
@@ -85,6 +86,7 @@ impl Default for Config {
             consent: ConsentConfig::default(),
             extraction: ExtractionConfig::default(),
             recall: RecallConfig::default(),
+            review: ReviewConfig::default(),
             forget: ForgetConfig::default(),
             ready: ReadyConfig::default(),
             telemetry: TelemetryConfig::default(),
@@ -108,6 +110,28 @@ impl Default for ReadyConfig {
         Self {
             oldest_max: Period::secs(60),
         }
+    }
+}
+
+/// Questions to a person.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReviewConfig {
+    /// How long one stays open. After that nobody is asked, and everything stands as it stood.
+    pub expires: Period,
+}
+
+impl Default for ReviewConfig {
+    fn default() -> Self {
+        Self {
+            expires: Period::days(30),
+        }
+    }
+}
+
+impl ReviewConfig {
+    pub fn expires_millis(&self) -> i64 {
+        i64::try_from(self.expires.duration().as_millis()).unwrap_or(i64::MAX)
     }
 }
 

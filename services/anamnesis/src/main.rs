@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anamnesis::cli::{Cli, Command, Exit, ParkedCommand};
+use anamnesis::cli::{Cli, Command, Exit, ParkedCommand, ReviewCommand};
 use anamnesis::commands;
 use anamnesis::config::{Config, LogConfig};
 use anamnesis::decay_curve;
@@ -81,6 +81,10 @@ async fn dispatch(command: Command, config: Config) -> Result<Exit, Failure> {
         Command::Rebuild(args) => commands::rebuild::run(config, args).await,
         Command::Eval(args) => commands::eval::run(config, args).await,
         Command::Forget(args) => commands::forget::run(config, args).await,
+        Command::Review(ReviewCommand::List(args)) => commands::review::list(config, args).await,
+        Command::Review(ReviewCommand::Decide(args)) => {
+            commands::review::decide(config, args).await
+        }
         Command::Parked(ParkedCommand::List(args)) => commands::parked::list(config, args).await,
         Command::Parked(ParkedCommand::Retry(args)) => commands::parked::retry(config, args).await,
         Command::HealthCheck(args) => commands::health_check::run(config, args).await,

@@ -10,6 +10,7 @@ use anamnesis_intake::service::{Intake, Settings as IntakeSettings};
 use anamnesis_pipeline::consumer::{Consumer, Progress, Stage, StageError};
 use anamnesis_pipeline::guarded::Guarded;
 use anamnesis_pipeline::stores::{Projection, Store};
+use anamnesis_recall::reviews::LogRejects;
 use anamnesis_recall::service::{Parts, Recall, RecallSettings};
 use anamnesis_validity_manager::decide::Rules;
 use anamnesis_validity_manager::stage::ValidityManager;
@@ -153,6 +154,7 @@ impl Node {
             reader: Arc::new(RuleReader),
             settings: IntakeSettings {
                 consent_required: self.config.consent.default == ConsentDefault::Required,
+                review_expires_millis: self.config.review.expires_millis(),
                 ..IntakeSettings::default()
             },
         })
@@ -175,6 +177,11 @@ impl Node {
             embed: self.embed.clone(),
             log: self.log.clone(),
             sealer: Arc::new(self.codec.clone()),
+            rejects: Arc::new(LogRejects {
+                log: self.log.clone(),
+                codec: self.codec.clone(),
+            }),
+            review_expires_millis: self.config.review.expires_millis(),
             ids: self.codec.keys().id_key().clone(),
             clock: self.clock.clone(),
             reader: Arc::new(LexiconReader),

@@ -2,6 +2,7 @@
 
 mod claim;
 mod order;
+mod review;
 mod target;
 
 use anamnesis_domain::ids::{ErasureId, EventTag, MemoryId};
@@ -14,11 +15,12 @@ use anamnesis_pipeline::caller::{Caller, CallerRole};
 use anamnesis_pipeline::problem::Problem;
 use serde_json::Value;
 
+pub use self::review::ReviewId;
 use self::target::check_ids;
 use crate::caps;
 use crate::request::{
-    ConsentChange, Correct, ForgetMode, Remember, Retract, ReviewDecision, Targets, TaskChange,
-    Withdraw, ttl_millis,
+    ConsentChange, Correct, ForgetMode, Remember, Retract, Targets, TaskChange, Withdraw,
+    ttl_millis,
 };
 use crate::service::{Intake, IntakeError};
 
@@ -341,30 +343,6 @@ impl Intake {
                 valid_from: ask.valid_from.unwrap_or(at),
                 valid_to: ask.valid_to,
             },
-        })
-        .await
-    }
-
-    /// Decides a conflict or a candidate in doubt.
-    ///
-    /// # Errors
-    /// 403 without the role, 404 for a memory that this owner has not.
-    pub async fn review(
-        &self,
-        order: &Order<'_>,
-        memory_id: MemoryId,
-        ask: &ReviewDecision,
-    ) -> Result<Ordered, IntakeError> {
-        let scope = self.reviewer_scope(order)?;
-        if self.records.history(scope, memory_id).await?.is_empty() {
-            return Err(Problem::not_found("review").into());
-        }
-        let reason = self.redact_text(scope.key(), &ask.reason);
-        self.plain(order, scope, |_| Command::Review {
-            memory_id,
-            verdict: ask.decision,
-            expected_version: ask.expected_version,
-            reason: reason.clone(),
         })
         .await
     }

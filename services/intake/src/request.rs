@@ -143,6 +143,49 @@ pub struct ReviewDecision {
     pub decision: Verdict,
     pub expected_version: Option<u64>,
     pub reason: Text,
+    /// With `admit` of a rejected candidate: what it claims, where its own words do not say it.
+    pub text: Option<Text>,
+    pub kind: Option<Kind>,
+    pub subject: Option<String>,
+    pub attribute: Option<String>,
+    pub value: Option<String>,
+    pub polarity: Option<Polarity>,
+    pub valid_from: Option<Timestamp>,
+}
+
+impl ReviewDecision {
+    pub fn new(decision: Verdict, reason: impl Into<Text>) -> Self {
+        Self {
+            owner: None,
+            decision,
+            expected_version: None,
+            reason: reason.into(),
+            text: None,
+            kind: None,
+            subject: None,
+            attribute: None,
+            value: None,
+            polarity: None,
+            valid_from: None,
+        }
+    }
+
+    /// The first field that says what is claimed.
+    pub(crate) fn says_what(&self) -> Option<&'static str> {
+        let given = [
+            ("text", self.text.is_some()),
+            ("kind", self.kind.is_some()),
+            ("subject", self.subject.is_some()),
+            ("attribute", self.attribute.is_some()),
+            ("value", self.value.is_some()),
+            ("polarity", self.polarity.is_some()),
+            ("valid_from", self.valid_from.is_some()),
+        ];
+        given
+            .iter()
+            .find(|(_, is_given)| *is_given)
+            .map(|(field, _)| *field)
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -9,6 +9,7 @@
 //! - [`answer`], [`context`], [`compose`]: what the caller gets
 //! - `turns`: which turns must be silent, because what they said is over or told already
 //! - [`kept`]: what a receipt keeps of an answer, and whether the question is answered the same again
+//! - [`reviews`]: what waits for a person
 //! - [`service`], `receipts`, `wait`: the shell around these
 //! - [`http`]: the calls
 
@@ -23,6 +24,7 @@ pub mod kept;
 pub mod metrics;
 pub mod receipts;
 pub mod request;
+pub mod reviews;
 pub mod score;
 pub mod select;
 pub mod service;

@@ -32,6 +32,7 @@ use crate::receipts::{
     Told,
 };
 use crate::request::Ask;
+use crate::reviews::RejectsReader;
 use crate::score::{FLOOR, Model, score, staleness, unrelated_cosine};
 use crate::select::{Scored, select};
 use crate::turns::Silent;
@@ -85,6 +86,8 @@ pub enum RecallError {
     Receipt(#[from] ReceiptError),
     #[error("the log cannot be read: {0}")]
     Log(#[from] anamnesis_pipeline::log::LogError),
+    #[error(transparent)]
+    Decisions(#[from] anamnesis_pipeline::consumer::StageError),
     #[error("the machine gives no randomness")]
     Random,
 }
@@ -95,6 +98,7 @@ impl RecallError {
             Self::Store(error) => error.is_retryable(),
             Self::Receipt(error) => error.is_retryable(),
             Self::Log(error) => error.is_retryable(),
+            Self::Decisions(error) => error.is_retryable(),
             Self::Random => false,
         }
     }
@@ -107,6 +111,9 @@ pub struct Parts {
     pub embed: Embed,
     pub log: Log,
     pub sealer: Arc<dyn ReceiptSealer>,
+    pub rejects: RejectsReader,
+    /// How long a question to a person stays open.
+    pub review_expires_millis: i64,
     /// The key that owners are hashed under.
     pub ids: IdKey,
     pub clock: Arc<dyn Clock>,

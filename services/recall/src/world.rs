@@ -19,6 +19,8 @@ use anamnesis_pipeline::doubles::text::MemoryText;
 use anamnesis_pipeline::doubles::vectors::MemoryVectors;
 use anamnesis_pipeline::embedder::{Embed, Purpose};
 use anamnesis_pipeline::hash_embedder::HashEmbedder;
+use anamnesis_pipeline::log::Log;
+use anamnesis_pipeline::reviews::EXPIRES_MILLIS;
 use anamnesis_pipeline::stores::{
     Change, Checkpoint, Cut, DecisionRow, ErasureRow, Filter, GraphIndex, LegAnswer, MemoryVersion,
     Order, OwnerRows, OwnerView, Projection, RecordedConsent, RowDigest, Store, StoreError, Stores,
@@ -30,6 +32,7 @@ use crate::answer::Answer;
 use crate::fixture::{Reader, at, keys, owner};
 use crate::receipts::ReceiptWriter;
 use crate::request::Ask;
+use crate::reviews::LogRejects;
 use crate::service::{Parts, Recall, RecallSettings};
 
 /// Now, in every test.
@@ -54,6 +57,7 @@ impl World {
         let clock = Arc::new(ManualClock::new(at(NOW)));
         let embed: Embed = Arc::new(HashEmbedder::new());
         let log = MemoryLog::new(clock.clone(), 1, LOG_ID, identity_payload);
+        let log: Log = Arc::new(log);
         let codec = Codec::new(keys());
         let parts = Parts {
             stores: Stores {
@@ -63,8 +67,13 @@ impl World {
                 graph: Arc::new(MemoryGraph::new(LOG_ID, 1)),
             },
             embed,
-            log: Arc::new(log),
+            log: log.clone(),
             sealer: Arc::new(codec.clone()),
+            rejects: Arc::new(LogRejects {
+                log: log.clone(),
+                codec: codec.clone(),
+            }),
+            review_expires_millis: EXPIRES_MILLIS,
             ids: keys().id_key().clone(),
             clock: clock.clone(),
             reader: Arc::new(Reader),

@@ -10,5 +10,6 @@ pub mod import;
 pub mod parked;
 pub mod ready;
 pub mod rebuild;
+pub mod review;
 pub mod serve;
 pub mod topics;

@@ -6,6 +6,7 @@ use anamnesis_domain::ids::MemoryId;
 use anamnesis_domain::owner::OwnerScope;
 use anamnesis_domain::transition::Outcome;
 use anamnesis_pipeline::problem::Problem;
+use anamnesis_pipeline::reviews;
 use anamnesis_pipeline::stores::DecisionRow;
 use axum::Json;
 use axum::http::StatusCode;
@@ -141,12 +142,18 @@ pub(super) async fn with_winner(
         return Ok(problem);
     };
     let standing = &latest.memory.standing;
+    let review = reviews::decided(latest.memory.review.as_ref());
     let winner = json!({
         "memory_id": id,
         "version": latest.memory.version,
         "status": standing.status,
         "rule": standing.rule,
         "superseded_by": standing.superseded_by,
+        // Who, when, what and why, where a person decided.
+        "decision": review.map(|review| review.verdict),
+        "by": review.and_then(|review| review.actor.as_deref()),
+        "at": review.and_then(|review| review.at),
+        "reason": review.and_then(|review| review.reason.as_ref()),
     });
     Ok(problem.with("winner", winner))
 }

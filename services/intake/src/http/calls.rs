@@ -1,6 +1,5 @@
 //! One function per call.
 
-use anamnesis_domain::ids::MemoryId;
 use anamnesis_domain::owner::Owner;
 use anamnesis_domain::text::Text;
 use anamnesis_pipeline::caller::{Caller, parse_owner};
@@ -15,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::answer::{Wait, accepted, answer, with_winner};
 use super::{Shared, body};
-use crate::commands::{Order, Ordered};
+use crate::commands::{Order, Ordered, ReviewId};
 use crate::request::{
     ConsentChange, Correct, Forget, ForgetMode, Remember, Restore, Restrict, Retract,
     ReviewDecision, Targets, TaskChange, read,
@@ -335,12 +334,13 @@ pub(super) async fn decide_review(
     body: Body,
 ) -> Reply {
     let call = begin(&shared, &headers, &uri, Wait::Decided)?;
-    let memory_id: MemoryId = id.parse().map_err(|_| Problem::not_found("review"))?;
+    let id = ReviewId::parse(&id).ok_or_else(|| Problem::not_found("review"))?;
+    let memory_id = shared.intake.reviewed_memory(id);
     let ask: ReviewDecision = read(body::json(body).await?)?;
     let owner = call.owner(ask.owner.as_deref())?;
     let ordered = shared
         .intake
-        .review(&call.order(&owner), memory_id, &ask)
+        .review(&call.order(&owner), id, &ask)
         .await
         .map_err(IntakeError::into_problem)?;
     match answer(&shared.intake, &ordered, call.wait).await {

@@ -21,6 +21,8 @@ use super::{Shared, is_privileged, problem};
 use crate::answer::Record;
 use crate::authority::own;
 use crate::reach::readable_kinds;
+use crate::reviews::{self, Items};
+use crate::service::RecallError;
 
 const PAGE_DEFAULT: u64 = 50;
 const PAGE_MAX: u64 = 200;
@@ -291,71 +293,32 @@ pub(super) async fn reviews(
     State(shared): State<Shared>,
     headers: HeaderMap,
     uri: Uri,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Items>, Problem> {
     let known = ["owner", "state", "limit", "cursor"];
     let reading = Reading::begin(&shared, &headers, &uri, &known).await?;
-    if !matches!(reading.params.get("state"), None | Some("open")) {
-        let detail = "state must be open; what was decided stands in the memory's history";
+    let asked = reading.params.get("state").unwrap_or("open");
+    let Some(state) = reviews::State::parse(asked) else {
+        let detail = "state must be open, expired, decided or rejected";
         return Err(Problem::bad_request("invalid_parameter", detail).at("state"));
+    };
+    if state == reviews::State::Rejected && !is_privileged(&reading.caller) {
+        let detail = "rejected candidates need the role reviewer or auditor";
+        return Err(Problem::new(403, "role_required", detail).at("state"));
     }
-    let records = &shared.recall.parts.stores.records;
-    let cut = records
-        .cut(reading.scope, Known::Latest)
-        .await
-        .map_err(store_problem)?;
-    let mut filter = current(
-        reading.scope,
-        cut,
-        AsOf {
-            valid: reading.now,
-            known: Known::Latest,
-        },
-    );
-    filter.valid_at = None;
-    filter.kinds = Some(reading.readable(&shared));
-    filter.statuses = vec![Status::Conflicted, Status::PendingReview];
     let cursor = reading.params.get("cursor");
-    let page = records
-        .list(
-            &filter,
-            Order::Recorded,
-            page_limit(&reading.params)?,
-            cursor,
-        )
-        .await
-        .map_err(|error| page_problem(error, cursor.is_some()))?;
-    let open = own_records(&reading, &filter, page.versions);
-    filter.statuses = Status::ALL
-        .iter()
-        .copied()
-        .filter(|status| reading.may_see(*status))
-        .collect();
-    let others: Vec<MemoryId> = open
-        .iter()
-        .filter_map(|record| record.conflict_with)
-        .collect();
-    let others = records
-        .check(&filter, &others)
-        .await
-        .map_err(store_problem)?;
-    let others = own_records(&reading, &filter, others);
-    let reviews: Vec<Value> = open
-        .iter()
-        .map(|record| {
-            let other = others
-                .iter()
-                .find(|other| record.conflict_with == Some(other.id));
-            json!({
-                "id": record.id,
-                "state": "open",
-                "why": record.status,
-                "expected_version": record.version,
-                "new": record,
-                "old": other,
-            })
-        })
-        .collect();
-    Ok(Json(json!({ "reviews": reviews, "cursor": page.cursor })))
+    let asked = reviews::Asked {
+        owner: &reading.owner,
+        scope: reading.scope,
+        state,
+        kinds: reading.readable(&shared),
+        limit: page_limit(&reading.params)?,
+        cursor,
+    };
+    match shared.recall.reviews(&asked).await {
+        Ok(items) => Ok(Json(items)),
+        Err(RecallError::Store(error)) => Err(page_problem(error, cursor.is_some())),
+        Err(error) => Err(problem(error)),
+    }
 }
 
 pub(super) async fn tasks(

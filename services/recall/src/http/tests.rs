@@ -1,8 +1,10 @@
 //! The calls as a caller sees them.
 
 use anamnesis_domain::ids::{ErasureId, MemoryId};
-use anamnesis_domain::input::Target;
+use anamnesis_domain::input::{Target, Verdict};
 use anamnesis_domain::memory::{Kind, Memory, Status};
+use anamnesis_domain::time::Timestamp;
+use anamnesis_domain::transition::Review;
 use anamnesis_pipeline::caller::{CallerRole, Callers, OPEN_HEADER, TokenConfig};
 use anamnesis_pipeline::stores::ErasureRow;
 use axum::body::{Body, to_bytes};
@@ -332,16 +334,78 @@ async fn open_reviews_show_both_sides() {
     new.standing.status = Status::Conflicted;
     new.standing.conflict_with = Some(old.id);
     let world = world(&[old.clone(), new.clone()]).await;
+    world.clock.set(at("2025-01-02T00:00:00Z"));
     let reviews = get(&world, "/v1/reviews?owner=h/p1&state=open").await.json;
     assert_eq!(reviews["reviews"].as_array().unwrap().len(), 1);
     assert_eq!(reviews["reviews"][0]["id"], json!(new.id));
     assert_eq!(reviews["reviews"][0]["old"]["text"], "氨氯地平 5 mg");
+    let evidence = &reviews["reviews"][0]["new"]["evidence"];
     assert_eq!(
-        get(&world, "/v1/reviews?owner=h/p1&state=decided")
+        (&evidence["role"], &evidence["authority"]),
+        (&json!("user"), &json!(0.95))
+    );
+    assert!(reviews["reviews"][0]["expires_at"].is_string(), "{reviews}");
+    for state in ["decided", "expired"] {
+        let path = format!("/v1/reviews?owner=h/p1&state={state}");
+        assert_eq!(
+            get(&world, &path).await.json["reviews"],
+            json!([]),
+            "{state}"
+        );
+    }
+    assert_eq!(
+        get(&world, "/v1/reviews?owner=h/p1&state=closed")
             .await
             .status,
         400
     );
+    let rejected = "/v1/reviews?owner=h/p1&state=rejected";
+    assert_eq!(
+        get_as(&world, CallerRole::Assistant, rejected).await.status,
+        403
+    );
+}
+
+#[tokio::test]
+async fn what_hides_is_written_out_for_a_reviewer() {
+    let mut doubted = memory(claim(Kind::Allergy, "对青霉素\u{200b}不\u{202e}过敏"));
+    doubted.standing.status = Status::PendingReview;
+    let world = world(&[doubted]).await;
+    world.clock.set(at("2025-01-02T00:00:00Z"));
+    let reviews = get(&world, "/v1/reviews?owner=h/p1").await.json;
+    let item = &reviews["reviews"][0];
+    assert_eq!(item["new"]["text"], "对青霉素[U+200B]不[U+202E]过敏");
+    assert_eq!(item["has_hidden_characters"], json!(true));
+}
+
+#[tokio::test]
+async fn a_question_expires_and_what_was_decided_says_who_when_and_what() {
+    let mut old = memory(claim(Kind::Medication, "氨氯地平 50 mg"));
+    old.standing.status = Status::PendingReview;
+    let mut decided = memory(claim(Kind::Medication, "二甲双胍 5 g"));
+    decided.standing.status = Status::Retired;
+    decided.review = Some(Review {
+        verdict: Verdict::KeepOld,
+        actor: Some("dr-lin".to_owned()),
+        at: Some(Timestamp::from_millis(0)),
+        reason: Some("a slip".into()),
+    });
+    let world = world(&[old.clone(), decided.clone()]).await;
+    world.clock.set(at("2025-01-02T00:00:00Z"));
+    let of = async |state: &str| {
+        let path = format!("/v1/reviews?owner=h/p1&state={state}");
+        get(&world, &path).await.json["reviews"].clone()
+    };
+    assert_eq!(of("open").await[0]["id"], json!(old.id));
+    let told = of("decided").await[0].clone();
+    assert_eq!(told["id"], json!(decided.id));
+    assert_eq!(
+        told["decision"],
+        json!({"decision": "keep_old", "by": "dr-lin", "at": "1970-01-01T00:00:00Z", "reason": "a slip"})
+    );
+    world.clock.advance_millis(31 * 86_400_000);
+    assert_eq!(of("open").await, json!([]));
+    assert_eq!(of("expired").await[0]["state"], "expired");
 }
 
 #[tokio::test]

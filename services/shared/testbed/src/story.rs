@@ -1,6 +1,8 @@
 //! Stories: what was said, and what is then believed and recalled, as of when. A clinician can
 //! read them. The same files are played over doubles and over real stores.
 
+mod reviews;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,10 +25,12 @@ use anamnesis_pipeline::codec::Codec;
 use anamnesis_pipeline::consumer::{Consumer, Progress, Stage};
 use anamnesis_pipeline::embedder::Embed;
 use anamnesis_pipeline::log::Log;
+use anamnesis_pipeline::reviews::EXPIRES_MILLIS;
 use anamnesis_pipeline::snapshots::{MemorySnapshots, Snaps};
 use anamnesis_pipeline::stores::{Filter, Order as ListOrder, Stores, SubjectFilter};
 use anamnesis_recall::answer::Answer;
 use anamnesis_recall::request::RecallRequest;
+use anamnesis_recall::reviews::LogRejects;
 use anamnesis_recall::service::{Parts, Recall, RecallSettings};
 use anamnesis_recall::understand::QueryReader;
 use anamnesis_validity_manager::decide::Rules;
@@ -62,6 +66,17 @@ struct Step {
     outcome: Option<String>,
     /// Makes the message of this event unreadable.
     erases: Option<String>,
+    /// An event as a platform sends it, in JSON.
+    sends: Option<String>,
+    /// Code and field with which `sends` is refused.
+    refused: Option<String>,
+
+    /// Words of questions that wait for a person: of either side.
+    asked_of_a_person: Vec<String>,
+    /// How many wait.
+    open_reviews: Option<usize>,
+    /// What a person decides about the question that has these words.
+    decides: Option<Decides>,
 
     asks: Option<String>,
     as_of: Option<String>,
@@ -80,6 +95,23 @@ struct Step {
     lacks: Vec<String>,
     /// How many memories hold.
     count: Option<usize>,
+    /// Words of what is on record as never true.
+    never_true: Vec<String>,
+    /// Words of what waits for a person before it counts.
+    waits: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Decides {
+    /// Words of the question.
+    about: String,
+    /// `open`, `decided`, `expired` or `rejected`; open unless said otherwise.
+    state: Option<String>,
+    verdict: String,
+    by: String,
+    /// Code of the problem that comes in place of a decision, or of the decision that turns it down.
+    refused: Option<String>,
 }
 
 /// What a scenario is played over.
@@ -218,6 +250,11 @@ impl Play {
             embed: ground.embed.clone(),
             log: log.clone(),
             sealer: Arc::new(codec.clone()),
+            rejects: Arc::new(LogRejects {
+                log: log.clone(),
+                codec: codec.clone(),
+            }),
+            review_expires_millis: EXPIRES_MILLIS,
             ids: codec.keys().id_key().clone(),
             clock: clock.clone(),
             reader: Arc::new(Lexicon),
@@ -284,11 +321,28 @@ impl Play {
         if let Some(event) = &step.erases {
             self.erase(&owner, event).await?;
         }
+        if let Some(event) = &step.sends {
+            self.send(step, &owner, event).await?;
+        }
+        if let Some(decides) = &step.decides {
+            self.decide(&owner, decides).await?;
+        }
         if let Some(query) = &step.asks {
             self.ask(step, &owner, query).await?;
         }
+        if !step.asked_of_a_person.is_empty() || step.open_reviews.is_some() {
+            self.check_reviews(step, &owner).await?;
+        }
         if !step.holds.is_empty() || !step.lacks.is_empty() || step.count.is_some() {
             self.check_state(step, &owner).await?;
+        }
+        for (wanted, status) in [
+            (&step.never_true, Status::Retired),
+            (&step.waits, Status::PendingReview),
+        ] {
+            if !wanted.is_empty() {
+                self.check_status(step, &owner, wanted, status).await?;
+            }
         }
         Ok(())
     }
@@ -437,48 +491,26 @@ impl Play {
         check_answer(step, &answer)
     }
 
+    async fn check_status(
+        &self,
+        step: &Step,
+        owner: &Owner,
+        wanted: &[String],
+        status: Status,
+    ) -> Result<(), String> {
+        let shown = self.shown(step, owner, vec![status], None).await?;
+        for wanted in wanted {
+            if !shown.iter().any(|memory| fits(memory, wanted)) {
+                return Err(format!("\"{wanted}\" is not {status}; what is: {shown:?}"));
+            }
+        }
+        Ok(())
+    }
+
     async fn check_state(&self, step: &Step, owner: &Owner) -> Result<(), String> {
-        let records = &self.ground.stores.records;
-        let scope = self.scope(owner);
-        let instant = |text: &Option<String>| {
-            text.as_deref()
-                .map(Timestamp::parse)
-                .transpose()
-                .map_err(|error| error.to_string())
-        };
-        let known = instant(&step.known_at)?.map_or(Known::Latest, Known::At);
-        let filter = Filter {
-            scope,
-            cut: records
-                .cut(scope, known)
-                .await
-                .map_err(|error| error.to_string())?,
-            valid_at: Some(instant(&step.as_of)?.unwrap_or_else(|| self.ground.clock.now())),
-            time_range: None,
-            kinds: Some(
-                Kind::ALL
-                    .iter()
-                    .copied()
-                    .filter(|kind| *kind != Kind::Episode)
-                    .collect(),
-            ),
-            statuses: vec![Status::Active, Status::Superseded, Status::Conflicted],
-            subject: step
-                .about
-                .clone()
-                .map_or(SubjectFilter::Any, SubjectFilter::Only),
-            context_tags: None,
-        };
-        let page = records
-            .list(&filter, ListOrder::Recorded, 500, None)
-            .await
-            .map_err(|error| error.to_string())?;
-        let memories: Vec<Memory> = page
-            .versions
-            .into_iter()
-            .map(|version| version.memory)
-            .collect();
-        let shown: Vec<String> = memories.iter().map(show).collect();
+        let statuses = vec![Status::Active, Status::Superseded, Status::Conflicted];
+        let at = instant(&step.as_of)?.unwrap_or_else(|| self.ground.clock.now());
+        let shown = self.shown(step, owner, statuses, Some(at)).await?;
         for wanted in &step.holds {
             if !shown.iter().any(|memory| fits(memory, wanted)) {
                 return Err(format!("\"{wanted}\" does not hold; what holds: {shown:?}"));
@@ -490,13 +522,64 @@ impl Play {
             }
         }
         match step.count {
-            Some(count) if count != memories.len() => Err(format!(
+            Some(count) if count != shown.len() => Err(format!(
                 "{} memories hold, not {count}: {shown:?}",
-                memories.len()
+                shown.len()
             )),
             Some(_) | None => Ok(()),
         }
     }
+
+    /// The owner's memories of these statuses, in words: those that hold at an instant, or all.
+    async fn shown(
+        &self,
+        step: &Step,
+        owner: &Owner,
+        statuses: Vec<Status>,
+        valid_at: Option<Timestamp>,
+    ) -> Result<Vec<String>, String> {
+        let records = &self.ground.stores.records;
+        let scope = self.scope(owner);
+        let known = instant(&step.known_at)?.map_or(Known::Latest, Known::At);
+        let filter = Filter {
+            scope,
+            cut: records
+                .cut(scope, known)
+                .await
+                .map_err(|error| error.to_string())?,
+            valid_at,
+            time_range: None,
+            kinds: Some(
+                Kind::ALL
+                    .iter()
+                    .copied()
+                    .filter(|kind| *kind != Kind::Episode)
+                    .collect(),
+            ),
+            statuses,
+            subject: step
+                .about
+                .clone()
+                .map_or(SubjectFilter::Any, SubjectFilter::Only),
+            context_tags: None,
+        };
+        let page = records
+            .list(&filter, ListOrder::Recorded, 500, None)
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok(page
+            .versions
+            .iter()
+            .map(|version| show(&version.memory))
+            .collect())
+    }
+}
+
+fn instant(text: &Option<String>) -> Result<Option<Timestamp>, String> {
+    text.as_deref()
+        .map(Timestamp::parse)
+        .transpose()
+        .map_err(|error| error.to_string())
 }
 
 fn show(memory: &Memory) -> String {
