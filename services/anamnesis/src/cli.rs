@@ -631,6 +631,8 @@ mod tests {
             "decay-curve --lambda 0.02/day",
             "forget --owner h1/p1 --source s --event e#0 --mode erase --reason r",
             "forget --owner h1/p1 --all --mode restrict --reason r",
+            "review list --owner h1/p1 --state rejected --json --data d",
+            "review decide --owner h1/p1 --id m-00112233445566778899aabbccddeeff --decision keep_old --reason r --expected-version 4",
             "parked list",
             "parked retry --owner h1/p1",
             "health-check --owner h1/p1 --apply --data d",
@@ -656,6 +658,8 @@ mod tests {
             "forget --owner h1/p1 --all --source s --mode erase --reason r",
             "forget --owner h1/p1 --event e --mode erase --reason r",
             "forget --owner h1/p1 --all --reason r",
+            "review list",
+            "review decide --owner h1/p1 --id m-1 --decision perhaps --reason r",
             "eval synthea",
             "eval timeqa --limit 3",
         ] {

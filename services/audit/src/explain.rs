@@ -2,6 +2,7 @@
 
 use anamnesis_domain::ids::{EventTag, MemoryId, OwnerKey};
 use anamnesis_domain::input::{Position, Topic};
+use anamnesis_domain::line::VOTE_NOTE;
 use anamnesis_domain::memory::{Claim, Role, Standing};
 use anamnesis_domain::skeleton::Verdict;
 use anamnesis_domain::text::Text;
@@ -41,6 +42,9 @@ pub struct Happened {
     pub cause_event: EventTag,
     /// Rules that decided, by code.
     pub rules: Vec<String>,
+    /// What was weighed where sources disagreed, as the event keeps it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub weighed: Vec<Text>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -174,6 +178,7 @@ fn note(
             });
         }
         let notes = decided.detail.iter().flat_map(|detail| &detail.notes);
+        let notes = notes.filter(|note| note.memory_id == Some(id));
         explanation.history.push(Happened {
             position: opened.position,
             recorded_at: opened.appended_at,
@@ -182,10 +187,12 @@ fn note(
             standing,
             cause: decided.cause.position,
             cause_event: decided.cause.event,
-            rules: notes
-                .filter(|note| note.memory_id == Some(id))
-                .map(|note| note.code.clone())
+            weighed: notes
+                .clone()
+                .filter(|note| note.code == VOTE_NOTE)
+                .filter_map(|note| note.detail.clone())
                 .collect(),
+            rules: notes.map(|note| note.code.clone()).collect(),
         });
     }
 }

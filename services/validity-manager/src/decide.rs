@@ -11,7 +11,7 @@ use anamnesis_domain::ids::{EventTag, Hash, IdKey, MemoryId};
 use anamnesis_domain::input::{
     ADMITTED, CandidateSet, Command, CommandRecord, Input, RejectCode, Target,
 };
-use anamnesis_domain::line::{self, Content, Derived, LineKey, Vote};
+use anamnesis_domain::line::{self, Content, Derived, LineKey, VOTE_NOTE, Vote};
 use anamnesis_domain::memory::{Claim, Kind, Permille, Standing, Status};
 use anamnesis_domain::state::{CausedBy, Entry, Held, OwnerState};
 use anamnesis_domain::text::Text;
@@ -571,7 +571,7 @@ impl<'a> Draft<'a> {
         for vote in &derived.votes {
             let before = self.state.claims.get(&vote.id).map(|entry| &entry.standing);
             if before != derived.standings.get(&vote.id) {
-                self.note(VOTE, Some(vote.id), Some(weighed(vote)));
+                self.note(VOTE_NOTE, Some(vote.id), Some(weighed(vote)));
             }
         }
         let derived = derived.standings;
@@ -656,9 +656,6 @@ impl<'a> Draft<'a> {
         }
     }
 }
-
-/// Code of the note that holds what a vote weighed.
-const VOTE: &str = "vote";
 
 /// The vote's outcome and weights, as the event keeps them.
 fn weighed(vote: &Vote) -> Text {

@@ -92,6 +92,86 @@ async fn messages_and_memories_are_forgotten_by_hand() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn evidence_is_imported_and_a_person_decides_by_hand() {
+    let folder = Folder::new();
+    let owner = "hospital-7/patient/zoe";
+    let status = |code: &str| json!({"coding": [{"code": code}]});
+    let record = |id: &str, what: &str, verification: &str| {
+        json!({
+            "resourceType": "Condition", "id": id, "clinicalStatus": status("active"),
+            "verificationStatus": status(verification), "code": {"text": what},
+            "subject": {"reference": "Patient/zoe"}, "recordedDate": "2026-01-02",
+        })
+        .to_string()
+    };
+    let lines = [
+        record("c1", "asthma", "provisional"),
+        record("c2", "高血压", "confirmed"),
+        record("c3", "gout", "surely"),
+        json!({
+            "event_id": "q1", "owner": owner, "role": "user", "at": "2026-01-03T00:00:00Z",
+            "text": "如果我对青霉素过敏怎么办？",
+        })
+        .to_string(),
+    ];
+    let file = folder.write("evidence.jsonl", lines.join("\n"));
+    let file = file.to_str().expect("a path");
+    let import = ["import", "--tenant", "hospital-7", "--consent", file];
+    folder
+        .run(&import)
+        .expect(1)
+        .says(&[":3: invalid_field", "verificationStatus.coding[0].code"]);
+
+    let list = |state: &str| {
+        folder
+            .run(&[
+                "review", "list", "--owner", owner, "--state", state, "--json",
+            ])
+            .expect(0)
+            .json()
+    };
+    let open = list("open");
+    assert_eq!(open["why"], json!("pending_review"), "{open}");
+    assert_eq!(open["new"]["evidence"]["verified"], json!(true), "{open}");
+    let decide = |id: &serde_json::Value, decision: &str| {
+        folder.run(&[
+            "review",
+            "decide",
+            "--owner",
+            owner,
+            "--id",
+            id.as_str().expect("an id"),
+            "--decision",
+            decision,
+            "--reason",
+            "seen",
+            "--actor",
+            "dr-lin",
+        ])
+    };
+    decide(&open["id"], "admit").expect(0).says(&["stored"]);
+    decide(&open["id"], "retire")
+        .expect(1)
+        .says(&["not_in_review", "decided before: admit by dr-lin"]);
+    let rejected = list("rejected");
+    assert_eq!(rejected["why"], json!("hypothetical"), "{rejected}");
+    decide(&rejected["id"], "admit").expect(0).says(&["stored"]);
+    folder
+        .run(&["review", "list", "--owner", owner])
+        .expect(0)
+        .says(&["0 open"]);
+    let server = folder.serve().await;
+    let page = server
+        .get(&format!("/v1/memories?owner={owner}&kind=condition"))
+        .await
+        .expect(200);
+    let said = texts(&page).join("\n");
+    assert!(said.contains("asthma") && said.contains("高血压"), "{said}");
+    server.stop();
+    folder.check_sound();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_with_bad_lines_is_imported_but_for_those() {
     let folder = Folder::new();
     let line = |n: u32, text: &str| {

@@ -276,6 +276,22 @@ async fn a_person_remembers_corrects_and_decides() {
         "{}",
         second.text
     );
+    // Who, when and what.
+    let winner = &second.body["winner"];
+    assert_eq!(
+        (&winner["decision"], &winner["by"], &winner["reason"]),
+        (
+            &json!("keep_old"),
+            &json!("local"),
+            &json!("a slip of the pen")
+        )
+    );
+    assert!(winner["at"].is_string(), "{}", second.text);
+    let decided = server
+        .get(&format!("/v1/reviews?owner={PATIENT}&state=decided"))
+        .await
+        .expect(200);
+    assert_eq!(decided["reviews"][0]["decision"]["by"], json!("local"));
     let answer = server
         .recall(PATIENT, "What dose of amlodipine?", json!({}))
         .await;

@@ -177,6 +177,9 @@ pub struct Derived {
     pub votes: Vec<Vote>,
 }
 
+/// Code of the decision's note that holds what a vote weighed.
+pub const VOTE_NOTE: &str = "vote";
+
 /// Sources disagreed, and their evidence was weighed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Vote {
