@@ -404,6 +404,32 @@ fn a_bare_contradiction_about_an_allergy_waits_for_a_person() {
     );
 }
 
+/// Found by the property that what protects never ends without a cause: the record's "no" was taken as
+/// what stood, and the patient's own allergy as what came to it.
+#[test]
+fn a_bare_no_of_the_same_instant_never_takes_the_place_of_what_protects() {
+    let believed = "!allergy=peanut conflicted[1,…); allergy=peanut active[1,…)";
+    for role in ["", "#tool", "#record/r1", "#clinician"] {
+        check(
+            &format!("allergy=peanut@1 !allergy=peanut@1{role}"),
+            believed,
+        );
+        check(
+            &format!("!allergy=peanut@1{role} allergy=peanut@1"),
+            believed,
+        );
+    }
+    // What is no bare "no" says more: it has ended, or it never was so.
+    check(
+        "allergy=peanut@1 ~!allergy=peanut@1",
+        "!allergy=peanut active[1,…); allergy=peanut superseded[1,1)",
+    );
+    check(
+        "allergy=peanut@1 %!allergy=peanut@1#record/r1",
+        "!allergy=peanut active[1,…); allergy=peanut retired[1,…)",
+    );
+}
+
 #[test]
 fn what_was_stopped_can_be_taken_again() {
     check(

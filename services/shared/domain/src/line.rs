@@ -263,7 +263,9 @@ fn walk(entries: &[&Entry], attributes: &Attributes, derived: &mut Derived) {
     sorted.sort_by_cached_key(|entry| {
         (
             (entry.claim.valid_from, entry.claim.source.at),
-            // Of what was said at one instant the better evidence is in force.
+            // A bare "no" of the same instant, whoever says it, comes to what protects, not before it.
+            is_bare_denial(&entry.claim) && attributes.kind(entry.claim.kind).protected,
+            // Of what else was said at one instant the better evidence is in force.
             std::cmp::Reverse(entry.claim.source.role.authority()),
             Content::of(&entry.claim),
             (entry.claim.intent, entry.claim.source.role),
@@ -275,6 +277,16 @@ fn walk(entries: &[&Entry], attributes: &Attributes, derived: &mut Derived) {
         line.place(entry, attributes);
     }
     line.settle(derived);
+}
+
+/// Whether the claim only says that something is not so: neither that it has ended, nor what is right
+/// instead.
+fn is_bare_denial(claim: &Claim) -> bool {
+    let is_bare = match claim.intent {
+        Intent::Assert | Intent::Refute | Intent::Withdraw => true,
+        Intent::Change | Intent::Correct => false,
+    };
+    is_bare && claim.polarity == Polarity::Negative
 }
 
 /// What replaces a claim may itself only confirm a memory: that memory is what replaced it.

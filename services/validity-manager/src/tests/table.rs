@@ -46,9 +46,13 @@ const TABLE: &[Row] = &[
     Row {
         title: "A contradiction where it is unclear who is right",
         rule: "The old one stays, the new one is conflicted, a review opens; a person decides once. What \
-               protects is never lost by a bare \"no\".",
+               protects is never lost by a bare \"no\", also not by one of the same instant, whoever says \
+               it; of what is about different times the earlier is the old one, in whatever order they \
+               arrive.",
         cases: &[
             "allergy=peanut@1 !allergy=peanut@5",
+            "allergy=peanut@1 !allergy=peanut@1#record/r1",
+            "allergy=peanut@1>4#tool !allergy=peanut@1>1",
             "smoking=yes@3 smoking=no@3",
             "allergy=peanut@1 !allergy=peanut@5 keep_old[!allergy=peanut@5]",
             "allergy=peanut@1 !allergy=peanut@5 take_new[!allergy=peanut@5]",

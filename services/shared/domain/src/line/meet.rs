@@ -1,7 +1,7 @@
 //! How a statement meets the one that is in force and says something else.
 
 use super::run::Run;
-use super::{AUTHORITY_MARGIN, Content};
+use super::{AUTHORITY_MARGIN, Content, is_bare_denial};
 use crate::attribute::Attributes;
 use crate::decay;
 use crate::input::Verdict;
@@ -86,7 +86,7 @@ fn plainly(run: &Run<'_>, entry: &Entry, attributes: &Attributes) -> Plain {
         return met(Supersedes("change"));
     }
     // A protection is not lost by a bare "no"; that it holds (again) is taken at once.
-    let loses_protection = claim.polarity == Polarity::Negative
+    let loses_protection = is_bare_denial(claim)
         && run.content.polarity == Polarity::Positive
         && attributes.kind(claim.kind).protected;
     if loses_protection {
