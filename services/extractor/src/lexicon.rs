@@ -286,6 +286,19 @@ mod tests {
         assert_eq!(lookup("dragonfruit", &classes), None);
     }
 
+    /// Or "no food allergies" would put every named allergy in doubt.
+    #[test]
+    fn every_allergen_is_a_drug_or_of_a_known_sort() {
+        let table = anamnesis_domain::attribute::Attributes::shipped();
+        let is_general = |name: &str| matches!(name, "any" | "drug" | "food" | "environment");
+        for (class, name) in LEXICON.exact.values().flatten() {
+            let is_allergen = matches!(class, Class::Allergen | Class::Food);
+            if is_allergen && !is_general(name) && lookup(name, &[Class::Drug]).is_none() {
+                assert!(!table.sorts_of_allergen(name).is_empty(), "{name}");
+            }
+        }
+    }
+
     #[test]
     fn every_class_and_member_is_a_known_drug() {
         for (class, members) in DRUG_CLASSES.iter() {

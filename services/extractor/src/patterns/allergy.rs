@@ -67,7 +67,7 @@ fixed!(
 );
 fixed!(
     EN_NONE,
-    r"\bn\.?k\.?d\.?a\b|\bn\.?k\.?a\b|\bno (?:known )?(?:(?P<what>drug|medication|medicine|food|environmental|other) )?allerg(?:y|ies)\b|\b(?:don't|do not|doesn't) have any (?:known )?(?:(?P<what2>drug|medication|food) )?allerg(?:y|ies)\b"
+    r"\bn\.?k\.?d\.?a\b|\bn\.?k\.?a\b|\bno (?:known )?(?:(?P<what>drug|medication|medicine|food|environmental|other) )?allerg(?:y|ies)\b|\b(?:don't|do not|doesn't) have any (?:known )?(?:(?P<what2>drug|medication|medicine|food|environmental|other) )?allerg(?:y|ies)\b"
 );
 fixed!(
     EN_BARE,

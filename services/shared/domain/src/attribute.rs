@@ -1,7 +1,7 @@
 //! Which kinds and attributes exist and how each behaves. The table is data (`data/*.json`); this file
 //! reads it once and answers questions about it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use serde::Deserialize;
@@ -47,6 +47,8 @@ pub struct AttributeRule {
 pub struct Attributes {
     kinds: BTreeMap<Kind, KindRule>,
     attributes: BTreeMap<String, AttributeRule>,
+    /// Canonical names of allergens by sort; one may be of several.
+    allergens: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Attributes {
@@ -59,7 +61,10 @@ impl Attributes {
             let attributes: Vec<AttributeRule> =
                 serde_json::from_str(include_str!("../data/attributes.json"))
                     .expect("the attributes table is checked by a test");
+            let allergens = serde_json::from_str(include_str!("../data/allergens.json"))
+                .expect("the table of allergens is checked by a test");
             Self {
+                allergens,
                 kinds: kinds.into_iter().map(|rule| (rule.kind, rule)).collect(),
                 attributes: attributes
                     .into_iter()
@@ -84,6 +89,16 @@ impl Attributes {
         self.attribute(attribute)
             .is_some_and(|rule| rule.values == Values::One)
     }
+
+    /// The sorts of which an allergen is: `drug`, `food`, `environment`. None for a name that the table
+    /// does not know: it may be of any.
+    pub fn sorts_of_allergen(&self, name: &str) -> Vec<&str> {
+        self.allergens
+            .iter()
+            .filter(|(_, names)| names.contains(name))
+            .map(|(sort, _)| sort.as_str())
+            .collect()
+    }
 }
 
 #[cfg(test)]
@@ -99,5 +114,17 @@ mod tests {
         assert!(table.holds_one_value("smoking_status"));
         assert!(!table.holds_one_value("allergy"));
         assert!(!table.holds_one_value("something_new"));
+    }
+
+    #[test]
+    fn an_allergen_may_be_of_several_sorts_and_an_unknown_one_is_of_none() {
+        let table = Attributes::shipped();
+        assert_eq!(table.sorts_of_allergen("peanut"), ["food"]);
+        assert_eq!(table.sorts_of_allergen("pollen"), ["environment"]);
+        assert_eq!(
+            table.sorts_of_allergen("alcohol"),
+            ["drug", "environment", "food"]
+        );
+        assert!(table.sorts_of_allergen("something new").is_empty());
     }
 }

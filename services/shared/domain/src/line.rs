@@ -52,31 +52,42 @@ impl std::fmt::Debug for LineKey {
 const EVERYTHING: &str = "any";
 /// The same about drugs only: "no known drug allergies".
 const EVERY_DRUG: &str = "drug";
+/// The same about the other sorts of allergens: "no food allergies". Of another attribute these are
+/// values like others.
+const EVERY_OTHER_SORT: [&str; 2] = ["environment", "food"];
+const ALLERGY: &str = "allergy";
 
 impl LineKey {
-    /// Whether the line is about everything of its attribute, or every drug.
+    /// Whether the line is about everything of its attribute, or everything of a sort.
     pub fn is_blanket(&self) -> bool {
-        let value = self.group().map(|group| &self.head[group.head.len()..]);
-        matches!(value, Some(EVERYTHING | EVERY_DRUG))
+        self.blankets().contains(self)
     }
 
-    /// The lines that are about everything, beside this one.
+    /// The lines that are about everything or everything of a sort, beside this one.
     pub fn blankets(&self) -> Vec<Self> {
         let Some(group) = self.group() else {
             return Vec::new();
         };
-        [EVERYTHING, EVERY_DRUG]
-            .map(|value| Self {
-                subject: group.subject.clone(),
-                head: format!("{}{value}", group.head),
-            })
-            .into()
+        let mut values = vec![EVERYTHING, EVERY_DRUG];
+        if self.attribute() == Some(ALLERGY) {
+            values.extend(EVERY_OTHER_SORT);
+        }
+        let line = |value| Self {
+            subject: group.subject.clone(),
+            head: format!("{}{value}", group.head),
+        };
+        values.into_iter().map(line).collect()
+    }
+
+    /// The attribute, where it has several lines.
+    fn attribute(&self) -> Option<&str> {
+        self.head.strip_prefix("many:")?.split('=').next()
     }
 
     /// What every line of the same subject and attribute begins with, where an attribute has several
     /// lines: what is said of everything bears on each of them.
     pub fn group(&self) -> Option<Self> {
-        let attribute = self.head.strip_prefix("many:")?.split('=').next()?;
+        let attribute = self.attribute()?;
         Some(Self {
             subject: self.subject.clone(),
             head: format!("many:{attribute}="),

@@ -20,6 +20,7 @@ fn a_claim() -> impl Strategy<Value = (String, &'static str)> {
         Just("~!father.allergy=peanut"),
         Just("!allergy=any"),
         Just("!allergy=drug"),
+        Just("!allergy=food"),
         Just("allergy=penicillin"),
         Just("smoking=yes"),
         Just("smoking=no"),

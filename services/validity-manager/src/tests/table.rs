@@ -146,13 +146,21 @@ const TABLE: &[Row] = &[
     Row {
         title: "A denial of everything beside a named fact",
         rule: "\"I have no allergies\" never ends a named one: a review opens. A named one that begins \
-               later ends the denial.",
+               later ends the denial. The same holds of a sort (drugs, food, the environment) and what is \
+               of that sort, or of none that is known.",
         cases: &[
             "allergy=peanut@1 !allergy=any@5",
             "!allergy=any@1 allergy=peanut@5",
             "allergy=peanut@1 ~!allergy=peanut@3 !allergy=any@5",
             "allergy=peanut@1 !allergy=drug@5",
             "allergy=penicillin@1 !allergy=drug@5",
+            "allergy=peanut@1 !allergy=food@5",
+            "!allergy=food@1 allergy=peanut@5",
+            "allergy=penicillin@1 !allergy=food@5",
+            "allergy=pollen@1 !allergy=food@5",
+            "allergy=pollen@1 !allergy=environment@5",
+            "allergy=zorbil@1 !allergy=food@5",
+            "allergy=peanut@1 !allergy=food@5 take_new[!allergy=food@5]",
             "allergy=peanut@1 !allergy=any@5 take_new[!allergy=any@5]",
             "allergy=peanut@1 !allergy=any@5 keep_old[!allergy=any@5]",
         ],

@@ -33,6 +33,24 @@ fn an_allergy_to_anything_is_found_in_both_languages() {
 fn no_allergy_is_a_fact_too() {
     check("我没有药物过敏", &["allergy=drug not"]);
     check("No known drug allergies", &["allergy=drug not"]);
+    for text in [
+        "我没有食物过敏",
+        "我对任何食物都不过敏",
+        "否认食物过敏",
+        "No food allergies",
+        "No known food allergies",
+        "I don't have any food allergies",
+        "I'm not allergic to any food",
+    ] {
+        check(text, &["allergy=food not"]);
+    }
+    for text in [
+        "我没有环境过敏",
+        "No known environmental allergies",
+        "I don't have any environmental allergies",
+    ] {
+        check(text, &["allergy=environment not"]);
+    }
     check("过敏史：无", &["allergy=any not"]);
     check("我对虾不过敏", &["allergy=shrimp not"]);
     check("I'm not allergic to cats", &["allergy=cat not"]);

@@ -135,8 +135,22 @@ fn no_known_allergy_denies() {
     let coded = none(json!({"coding": [{"code": "716186003", "display": "No known allergy"}]}));
     check(&coded, "No known allergy. | absent …..… | -");
     assert_eq!(read(&coded).1.code, "any");
-    let drugs = none(json!({"text": "无已知药物过敏"}));
-    assert_eq!(read(&drugs).1.code, "drug");
+    for (text, code) in [
+        ("无已知药物过敏", "drug"),
+        ("No known drug allergies", "drug"),
+        ("无食物过敏", "food"),
+        ("No known food allergies", "food"),
+        ("无已知环境过敏", "environment"),
+        ("No known environmental allergies", "environment"),
+    ] {
+        let denied = none(json!({ "text": text }));
+        let (_, claim) = read(&denied);
+        assert_eq!(
+            (claim.code.as_str(), claim.stance),
+            (code, Stance::Absent),
+            "{text}"
+        );
+    }
 }
 
 #[test]

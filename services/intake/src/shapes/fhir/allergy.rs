@@ -96,6 +96,8 @@ fn no_known(names: &[String]) -> Option<&'static str> {
             "nkda",
             "无已知",
             "无药物",
+            "无食物",
+            "无环境",
             "无过敏",
             "否认",
         ]
@@ -105,11 +107,13 @@ fn no_known(names: &[String]) -> Option<&'static str> {
             .iter()
             .any(|word| name.contains(word));
         let is_of_food = name.contains("food") || name.contains("食物");
-        match (is_denial, is_of_drugs, is_of_food) {
+        let is_of_environment = name.contains("environment") || name.contains("环境");
+        match (is_denial, is_of_drugs, is_of_food, is_of_environment) {
             (false, ..) => None,
-            (true, true, _) => Some("drug"),
-            (true, false, true) => Some("food"),
-            (true, false, false) => Some("any"),
+            (true, true, ..) => Some("drug"),
+            (true, false, true, _) => Some("food"),
+            (true, false, false, true) => Some("environment"),
+            (true, false, false, false) => Some("any"),
         }
     })
 }

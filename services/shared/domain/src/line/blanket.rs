@@ -3,7 +3,7 @@
 //! A denial of everything never ends a named fact: while one holds, the denial waits for a person, and
 //! both are shown as in conflict. A named fact that begins later ends the denial.
 
-use super::{Derived, EVERY_DRUG, follow_to_representatives, take_off, walk};
+use super::{ALLERGY, Derived, EVERY_DRUG, EVERYTHING, follow_to_representatives, take_off, walk};
 use crate::attribute::Attributes;
 use crate::ids::MemoryId;
 use crate::input::Verdict;
@@ -41,7 +41,7 @@ pub(super) fn derive(
             .filter(|entry| is_denial(entry, derived))
             .collect();
         for denial in denials {
-            meet(denial, named, derived);
+            meet(denial, named, attributes, derived);
         }
         before = close_before(before, part, derived);
     }
@@ -103,18 +103,32 @@ fn is_denial(entry: &Entry, derived: &Derived) -> bool {
 }
 
 /// Whether the denial is about what the claim names.
-fn covers(denial: &Entry, entry: &Entry) -> bool {
-    let is_drug = |entry: &Entry| {
-        let entities = &entry.claim.entities;
-        entities.iter().any(|one| one.kind == EntityKind::Drug)
-    };
-    denial.claim.value.as_deref() != Some(EVERY_DRUG) || is_drug(entry)
+fn covers(denial: &Entry, entry: &Entry, attributes: &Attributes) -> bool {
+    let denied = denial.claim.value.as_deref().unwrap_or(EVERYTHING);
+    if denied == EVERYTHING {
+        return true;
+    }
+    let entities = &entry.claim.entities;
+    if entities.iter().any(|one| one.kind == EntityKind::Drug) {
+        return denied == EVERY_DRUG;
+    }
+    if entry.claim.attribute.as_deref() != Some(ALLERGY) {
+        return false;
+    }
+    let name = entry.claim.value.as_deref().unwrap_or_default();
+    let sorts = attributes.sorts_of_allergen(name);
+    // What nobody has sorted may be of this sort: a needless question harms nobody, a false all-clear
+    // does.
+    sorts.is_empty() || sorts.contains(&denied)
 }
 
-fn meet(denial: &Entry, named: &[&Entry], derived: &mut Derived) {
+fn meet(denial: &Entry, named: &[&Entry], attributes: &Attributes, derived: &mut Derived) {
     let from = derived.standings[&denial.id].valid_from;
     let mut of: Vec<(Timestamp, String, &Entry)> = Vec::new();
-    for entry in named.iter().filter(|entry| covers(denial, entry)) {
+    for entry in named
+        .iter()
+        .filter(|entry| covers(denial, entry, attributes))
+    {
         if let Some(standing) = named_standing(entry, derived)
             && standing.valid_to.is_none_or(|to| from < to)
         {
