@@ -3,7 +3,7 @@
 
 use anamnesis_domain::input::{Stance, StructuredClaim, Turn};
 use anamnesis_domain::memory::{
-    Claim, EntityKind, Intent, Kind, Permille, Polarity, Quantity, Role,
+    Claim, EntityKind, Intent, Kind, Permille, Polarity, Quantity, Role, STRUCTURED,
 };
 
 use crate::extract::{blank, entities_of, source};
@@ -61,7 +61,7 @@ pub(crate) fn claims(turn: &Turn, structured: &StructuredClaim) -> Vec<Claim> {
         valid_from: structured.valid_from.unwrap_or(turn.at),
         valid_to: structured.valid_to,
         confidence,
-        source: source(turn, role, "structured"),
+        source: source(turn, role, STRUCTURED),
         ..blank(turn, structured.kind, text)
     };
     let held = structured.held.as_ref().filter(|held| {

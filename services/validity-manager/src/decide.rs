@@ -539,10 +539,10 @@ impl<'a> Draft<'a> {
     /// Derives every line that this decision touches and records the differences.
     fn derive_lines(&mut self) {
         let mut left = std::mem::take(&mut self.lines);
+        let line_of = |entry: &Entry| LineKey::of(entry.id, &entry.claim, self.rules.attributes);
         let touched = self.touched.values();
-        let new: BTreeSet<LineKey> = touched
-            .map(|entry| LineKey::of(entry.id, &entry.claim, self.rules.attributes))
-            .collect();
+        let new: Vec<(LineKey, &Entry)> = touched.map(|entry| (line_of(entry), entry)).collect();
+        let mut all = Vec::new();
         while let Some(key) = left.pop_first() {
             let beside = self.state.lines_beside(&key, &new);
             left.retain(|key| !beside.contains(key));
@@ -550,7 +550,9 @@ impl<'a> Draft<'a> {
                 .into_iter()
                 .map(|key| (key.clone(), self.line(&key)))
                 .collect();
-            let derived = line::derive(&lines, self.rules.attributes);
+            all.push(line::derive(&lines, self.rules.attributes));
+        }
+        for derived in all {
             self.record_lines(derived);
         }
     }

@@ -12,7 +12,8 @@ use anamnesis_domain::input::{
 };
 use anamnesis_domain::invariants;
 use anamnesis_domain::memory::{
-    Claim, Entity, EntityKind, Intent, Kind, Permille, Polarity, Quantity, Role, Source, Status,
+    Claim, Entity, EntityKind, Intent, Kind, Permille, Polarity, Quantity, Role, STRUCTURED,
+    Source, Status,
 };
 use anamnesis_domain::owner::Subject;
 use anamnesis_domain::state::OwnerState;
@@ -275,6 +276,10 @@ fn claim(spec: &str, source: &str) -> Claim {
         }],
         _ => Vec::new(),
     };
+    let extractor = match record {
+        Some(_) => STRUCTURED,
+        None => "test",
+    };
     let event = IDS.event(key(), source, spec, "");
     Claim {
         subject,
@@ -319,7 +324,7 @@ fn claim(spec: &str, source: &str) -> Claim {
             speaker: None,
             at: day(said.parse().unwrap()),
             zone_minutes: 0,
-            extractor: "test".to_owned(),
+            extractor: extractor.to_owned(),
             model: None,
             prompt_version: None,
         },

@@ -1,8 +1,6 @@
 //! Named predicates that hold in every state. Tests check them after each step; production checks the
 //! cheap ones and counts what fails.
 
-use std::collections::BTreeSet;
-
 use crate::attribute::Attributes;
 use crate::line::{self, LineKey};
 use crate::memory::Status;
@@ -39,7 +37,7 @@ pub fn standings_follow_from_claims(state: &OwnerState) -> Result<(), Violation>
     let attributes = Attributes::shipped();
     for key in state.lines.keys() {
         let lines: Vec<_> = state
-            .lines_beside(key, &BTreeSet::new())
+            .lines_beside(key, &[])
             .into_iter()
             .map(|key| (key.clone(), state.line(&key)))
             .collect();

@@ -7,6 +7,7 @@
 mod blanket;
 mod meet;
 mod overruled;
+mod records;
 mod run;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use self::meet::{Meeting, confirms, meet};
 use self::overruled::overruled;
+use self::records::Records;
 use self::run::{Run, stated_end};
 use crate::attribute::Attributes;
 use crate::ids::MemoryId;
@@ -211,12 +213,13 @@ pub struct Vote {
 pub fn derive(lines: &[(LineKey, Vec<&Entry>)], attributes: &Attributes) -> Derived {
     let mut derived = Derived::default();
     let (blanket, named): (Vec<_>, Vec<_>) = lines.iter().partition(|(key, _)| key.is_blanket());
+    let records = Records::of(lines);
     for (_, entries) in &named {
-        derive_line(entries, attributes, &mut derived);
+        derive_line(entries, &records, attributes, &mut derived);
     }
     for (_, entries) in &blanket {
         let named: Vec<&Entry> = named.iter().flat_map(|(_, of)| of).copied().collect();
-        blanket::derive(entries, &named, attributes, &mut derived);
+        blanket::derive(entries, &named, &records, attributes, &mut derived);
     }
     for entry in lines.iter().flat_map(|(_, entries)| entries) {
         if let Some(hidden) = entry.hidden_as()
@@ -229,8 +232,13 @@ pub fn derive(lines: &[(LineKey, Vec<&Entry>)], attributes: &Attributes) -> Deri
     derived
 }
 
-fn derive_line(entries: &[&Entry], attributes: &Attributes, derived: &mut Derived) {
-    let standing = take_off(entries, &mut derived.standings);
+fn derive_line(
+    entries: &[&Entry],
+    records: &Records<'_>,
+    attributes: &Attributes,
+    derived: &mut Derived,
+) {
+    let standing = take_off(entries, records, &mut derived.standings);
     walk(&standing, attributes, derived);
     follow_to_representatives(entries, &mut derived.standings);
 }
@@ -238,6 +246,7 @@ fn derive_line(entries: &[&Entry], attributes: &Attributes, derived: &mut Derive
 /// Gives the claims that stand on the line; those that do not get their standing here.
 fn take_off<'a>(
     entries: &[&'a Entry],
+    records: &Records<'_>,
     standings: &mut BTreeMap<MemoryId, Standing>,
 ) -> Vec<&'a Entry> {
     let mut left = Vec::new();
@@ -251,6 +260,8 @@ fn take_off<'a>(
         } else if entry.claim.intent == Intent::Withdraw {
             // It only takes back; as a statement of its own it never held.
             standings.insert(entry.id, alone(entry, Status::Retired, "entered_in_error"));
+        } else if let Some(rule) = records.take_back(entry) {
+            standings.insert(entry.id, alone(entry, Status::Retired, rule));
         } else if let Some(found) = overruled(entry, entries) {
             let mut standing = alone(entry, found.status, found.rule);
             if found.status == Status::Superseded {

@@ -220,6 +220,18 @@ pub struct Source {
     pub prompt_version: Option<String>,
 }
 
+/// Extractor of what a hospital system says in codes.
+pub const STRUCTURED: &str = "structured";
+
+impl Source {
+    /// The record of a hospital system of which this is a version: the same record is sent again when it
+    /// changes. A message of a conversation is none.
+    pub fn record(&self) -> Option<(SourceTag, &str)> {
+        let id = self.message_id.as_deref()?;
+        (self.extractor == STRUCTURED).then_some((self.source_tag, id))
+    }
+}
+
 /// What one statement says. Immutable: validity is decided beside it, never inside it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Claim {

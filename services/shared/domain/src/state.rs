@@ -236,19 +236,42 @@ impl OwnerState {
             .collect()
     }
 
-    /// The lines that have to be derived with this one: where something was said of everything that an
-    /// attribute could hold, all lines of the attribute. `new` are lines that are about to be.
-    pub fn lines_beside(&self, key: &LineKey, new: &BTreeSet<LineKey>) -> BTreeSet<LineKey> {
+    /// The lines that have to be derived with this one: all lines of the attribute, where something was
+    /// said of everything that it could hold, or where one record said different things of it. `new` are
+    /// claims that are about to be, with their lines.
+    pub fn lines_beside(&self, key: &LineKey, new: &[(LineKey, &Entry)]) -> BTreeSet<LineKey> {
         let mut beside = BTreeSet::from([key.clone()]);
-        let is_there = |key: &LineKey| self.lines.contains_key(key) || new.contains(key);
-        if let Some(group) = key.group()
-            && key.blankets().iter().any(is_there)
-        {
-            let is_of_group =
-                |key: &&LineKey| key.subject == group.subject && key.head.starts_with(&group.head);
-            let known = self.lines.range(group.clone()..).map(|(key, _)| key);
-            beside.extend(known.take_while(is_of_group).cloned());
-            beside.extend(new.iter().filter(is_of_group).cloned());
+        let Some(group) = key.group() else {
+            return beside;
+        };
+        let is_of_group =
+            |key: &LineKey| key.subject == group.subject && key.head.starts_with(&group.head);
+        let known = || {
+            let from = self.lines.range(group.clone()..);
+            from.take_while(|(key, _)| is_of_group(key))
+        };
+        let fresh = || new.iter().filter(|(key, _)| is_of_group(key));
+        let entries = || {
+            let known = known().flat_map(|(key, ids)| ids.iter().map(move |id| (key, id)));
+            let known = known.filter_map(|(key, id)| Some((key, self.claims.get(id)?)));
+            known.chain(fresh().map(|(key, entry)| (key, *entry)))
+        };
+        let is_there = |blanket: &LineKey| {
+            self.lines.contains_key(blanket) || fresh().any(|(key, _)| key == blanket)
+        };
+        let own: BTreeSet<(SourceTag, &str)> = self
+            .line(key)
+            .into_iter()
+            .chain(fresh().filter(|(of, _)| of == key).map(|(_, entry)| *entry))
+            .filter_map(|entry| entry.claim.source.record())
+            .collect();
+        let is_shared = |(of, entry): (&LineKey, &Entry)| {
+            let record = entry.claim.source.record();
+            of != key && record.is_some_and(|record| own.contains(&record))
+        };
+        if key.blankets().iter().any(is_there) || (!own.is_empty() && entries().any(is_shared)) {
+            beside.extend(known().map(|(key, _)| key.clone()));
+            beside.extend(fresh().map(|(key, _)| key.clone()));
         }
         beside
     }

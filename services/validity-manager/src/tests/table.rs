@@ -111,7 +111,8 @@ const TABLE: &[Row] = &[
     Row {
         title: "Ended, retired, erased",
         rule: "Ended: the world changed. Retired: the record was wrong, it was never true. Erased: the \
-               text is gone.",
+               text is gone. A hospital's record that is sent again and names another thing takes back \
+               what it named before; what it only denies takes back nothing.",
         cases: &[
             "allergy=peanut@1 end[allergy=peanut@1]@5",
             "allergy=peanut@1 retire[allergy=peanut@1]",
@@ -120,6 +121,14 @@ const TABLE: &[Row] = &[
             "allergy=peanut@1#record/r1 %!allergy=peanut@5#record/r1",
             "allergy=peanut@1#record/r1 &allergy=peanut@5#record/r1",
             "allergy=peanut@1 &allergy=peanut@5#record/r1",
+            "allergy=peanut@1#record/r1 allergy=penicillin@5#record/r1",
+            "allergy=peanut@1#record/r1 allergy=penicillin@5#record/r2",
+            "allergy=peanut@1#record/r1 allergy=peanut@2 allergy=penicillin@5#record/r1",
+            "allergy=peanut@1#record/r1 allergy=penicillin@5#record/r1 allergy=peanut@9#record/r1",
+            "allergy=peanut@1#record/r1 &allergy=penicillin@5#record/r1",
+            "allergy=peanut@1#record/r1 !allergy=penicillin@5#record/r1",
+            "allergy=peanut@1#record/r1 !allergy=any@5#record/r1",
+            "!allergy=any@1#record/r1 allergy=peanut@5#record/r1",
             "allergy=peanut@1 %!allergy=peanut@5#record/r1 allergy=peanut@9",
         ],
     },

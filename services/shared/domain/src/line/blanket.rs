@@ -3,6 +3,7 @@
 //! A denial of everything never ends a named fact: while one holds, the denial waits for a person, and
 //! both are shown as in conflict. A named fact that begins later ends the denial.
 
+use super::records::Records;
 use super::{ALLERGY, Derived, EVERY_DRUG, EVERYTHING, follow_to_representatives, take_off, walk};
 use crate::attribute::Attributes;
 use crate::ids::MemoryId;
@@ -16,10 +17,11 @@ use crate::time::Timestamp;
 pub(super) fn derive(
     entries: &[&Entry],
     named: &[&Entry],
+    records: &Records<'_>,
     attributes: &Attributes,
     derived: &mut Derived,
 ) {
-    let standing = take_off(entries, &mut derived.standings);
+    let standing = take_off(entries, records, &mut derived.standings);
     let turns = turns(named, derived);
     // Denials with nothing begun or ended between them are one statement; others are each their own.
     let mut parts: Vec<(usize, Vec<&Entry>)> = Vec::new();

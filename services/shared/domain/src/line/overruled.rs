@@ -44,7 +44,7 @@ pub(super) fn overruled<'a>(entry: &Entry, line: &[&'a Entry]) -> Option<Overrul
 }
 
 /// Whether the statement is on the line at all.
-fn counts(by: &Entry) -> bool {
+pub(super) fn counts(by: &Entry) -> bool {
     by.retired_by().is_none() && by.corrected_by().is_none() && !super::is_pending(by)
 }
 
