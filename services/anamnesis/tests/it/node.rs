@@ -446,6 +446,8 @@ pub(crate) struct Http {
 
 impl Http {
     fn new(base: String) -> Self {
+        // Also without TLS the client wants to know who would compute it; the first to say so is heard.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .timeout(PATIENCE)
             .build()

@@ -1,7 +1,7 @@
 //! Ports, the consumer loop, in-memory doubles and the conformance suites that every backend passes.
 //!
 //! - [`log`], [`inbox`], [`keyring`], [`stores`], [`embedder`], [`clock`]: the ports, each with its contract
-//! - [`hash_embedder`]: what stands in for a language model
+//! - [`hash_embedder`]: what stands in for a language model; [`chat`]: a language model that is asked
 //! - [`codec`]: from domain values to sealed records and back
 //! - [`consumer`], [`snapshots`], [`stands`]: the one loop that every stage runs, what shortens its
 //!   start, and how far it is
@@ -15,6 +15,7 @@
 //! - [`conformance`]: what any implementation of a port must pass
 
 pub mod caller;
+pub mod chat;
 pub mod clock;
 pub mod codec;
 pub mod conformance;

@@ -1,6 +1,7 @@
-//! The ports over servers: Kafka and its schema registry, Qdrant, Neo4j, PostgreSQL, and the shards of
-//! our own indexers.
+//! The ports over servers: Kafka and its schema registry, Qdrant, Neo4j, PostgreSQL, a language model, and
+//! the shards of our own indexers.
 
+pub mod chat;
 pub mod generations;
 pub mod kafka;
 pub mod live;

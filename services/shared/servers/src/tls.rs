@@ -36,6 +36,18 @@ pub(crate) fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Stri
             }
         }
     }
+    believing(roots)
+}
+
+/// For a client that only speaks without TLS: believes nobody.
+///
+/// # Errors
+/// A sentence that says what is missing.
+pub(crate) fn believing_nobody() -> Result<ClientConfig, String> {
+    believing(RootCertStore::empty())
+}
+
+fn believing(roots: RootCertStore) -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

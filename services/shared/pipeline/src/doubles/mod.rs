@@ -1,5 +1,6 @@
 //! In-memory implementations of the ports, for tests and the simulation: stricter than the real thing.
 
+pub mod chat;
 pub mod embedder;
 pub mod graph;
 pub mod inbox;
