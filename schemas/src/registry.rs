@@ -78,7 +78,7 @@ records!(
     ErasureReceiptHeader => "erasure_receipt_header": ["v1.avsc"],
     InboxReadHeader => "inbox_read_header": ["v1.avsc"],
     TurnBody => "turn_body": ["v1.avsc", "v2.avsc"],
-    CandidatesBody => "candidates_body": ["v1.avsc"],
+    CandidatesBody => "candidates_body": ["v1.avsc", "v2.avsc"],
     CommandBody => "command_body": ["v1.avsc", "v2.avsc"],
     TransitionBody => "transition_body": ["v1.avsc", "v2.avsc"],
     DetailBody => "detail_body": ["v1.avsc"],

@@ -6,8 +6,9 @@ use anamnesis_domain::ids::{
     ErasureId, EventTag, Hash, KeyId, LogId, MemoryId, OwnerKey, RecallId, SourceTag,
 };
 use anamnesis_domain::input::{
-    AccessSummary, Candidate, CandidateSet, Cause, Command, CommandRecord, Consent, Held, Position,
-    Reject, RejectCode, Stance, StructuredClaim, Target, Task, TaskStatus, Topic, Turn, Verdict,
+    AccessSummary, Candidate, CandidateSet, Cause, Command, CommandRecord, Consent, Held, ModelUse,
+    Position, Reject, RejectCode, Stance, StructuredClaim, Target, Task, TaskStatus, Topic, Turn,
+    Verdict,
 };
 use anamnesis_domain::memory::{
     Claim, Entity, EntityKind, Intent, Kind, Permille, Polarity, Quantity, Role, Source, Standing,
@@ -232,6 +233,22 @@ pub(crate) fn candidate_sets() -> Vec<CandidateSet> {
         prompt_version: Some("3".into()),
         model_answer: Some("{\"claims\":[]}".into()),
         failed: None,
+        model_use: Some(ModelUse {
+            calls: 2,
+            prompt_tokens: 1_100,
+            completion_tokens: u32::MAX,
+            fallback: None,
+        }),
+    };
+    let fallen_back = CandidateSet {
+        model_answer: None,
+        model_use: Some(ModelUse {
+            calls: 4,
+            prompt_tokens: 0,
+            completion_tokens: 0,
+            fallback: Some("timeout".into()),
+        }),
+        ..full.clone()
     };
     let failed = CandidateSet {
         candidates: Vec::new(),
@@ -240,9 +257,10 @@ pub(crate) fn candidate_sets() -> Vec<CandidateSet> {
         prompt_version: None,
         model_answer: None,
         failed: Some("model_unavailable".into()),
+        model_use: None,
         ..full.clone()
     };
-    vec![full, failed]
+    vec![full, failed, fallen_back]
 }
 
 fn consent() -> Consent {

@@ -191,6 +191,16 @@ pub(crate) struct CandidatesBody {
     prompt_version: Option<String>,
     model_answer: Option<String>,
     failed: Option<String>,
+    model_use: Option<ModelUse>,
+}
+
+#[derive(AvroSchema, Serialize, Deserialize)]
+#[avro(namespace = "anamnesis")]
+pub(crate) struct ModelUse {
+    calls: i64,
+    prompt_tokens: i64,
+    completion_tokens: i64,
+    fallback: Option<String>,
 }
 
 #[derive(AvroSchema, Serialize, Deserialize)]
@@ -235,6 +245,12 @@ impl CandidatesBody {
             prompt_version: set.prompt_version.clone(),
             model_answer: words_of(set.model_answer.as_ref()),
             failed: set.failed.clone(),
+            model_use: set.model_use.as_ref().map(|used| ModelUse {
+                calls: used.calls.into(),
+                prompt_tokens: used.prompt_tokens.into(),
+                completion_tokens: used.completion_tokens.into(),
+                fallback: used.fallback.clone(),
+            }),
         })
     }
 
@@ -258,6 +274,15 @@ impl CandidatesBody {
                 text: reject.text.map(Text::new),
             });
         }
+        let model_use = match self.model_use {
+            None => None,
+            Some(used) => Some(domain::ModelUse {
+                calls: narrow("model_use.calls", used.calls)?,
+                prompt_tokens: narrow("model_use.prompt_tokens", used.prompt_tokens)?,
+                completion_tokens: narrow("model_use.completion_tokens", used.completion_tokens)?,
+                fallback: used.fallback,
+            }),
+        };
         Ok(domain::CandidateSet {
             owner: read_owner(&self.owner)?,
             event,
@@ -270,6 +295,7 @@ impl CandidatesBody {
             prompt_version: self.prompt_version,
             model_answer: self.model_answer.map(Text::new),
             failed: self.failed,
+            model_use,
         })
     }
 }

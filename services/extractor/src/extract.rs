@@ -48,6 +48,7 @@ pub fn extract(turn: &Turn, context: &Context) -> CandidateSet {
         prompt_version: None,
         model_answer: None,
         failed: None,
+        model_use: None,
     };
     if let Some(structured) = &turn.structured {
         for claim in structured::claims(turn, structured) {

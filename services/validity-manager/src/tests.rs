@@ -349,6 +349,7 @@ fn said(spec: &str, source: &str) -> Input {
         prompt_version: None,
         model_answer: None,
         failed: None,
+        model_use: None,
     }))
 }
 

@@ -139,13 +139,26 @@ pub struct CandidateSet {
     pub at: Timestamp,
     pub candidates: Vec<Candidate>,
     pub rejects: Vec<Reject>,
-    /// `rules`, or the id of the model that answered.
+    /// `rules`, `rules_fallback` where a model was to be asked, or the id of the model that answered.
     pub extractor: String,
     pub prompt_version: Option<String>,
     /// The model's whole answer, so that it can be judged later.
     pub model_answer: Option<Text>,
-    /// Set when extraction failed: the coded reason.
+    /// Set when extraction failed: the coded reason. Nothing is decided from such a set.
     pub failed: Option<String>,
+    /// `None` when no model was asked.
+    pub model_use: Option<ModelUse>,
+}
+
+/// What asking a language model about one turn took.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ModelUse {
+    /// With every repeated one.
+    pub calls: u32,
+    pub prompt_tokens: u32,
+    pub completion_tokens: u32,
+    /// Why the rules spoke in place of the model, by its code; `None` when the model answered.
+    pub fallback: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -177,6 +190,7 @@ coded!(RejectCode {
     Unconfirmed => "unconfirmed",
     Consent => "consent",
     NotStored => "not_stored",
+    Malformed => "malformed",
 });
 
 /// Ordinals of admitted candidates begin here, above any that an extractor gives.

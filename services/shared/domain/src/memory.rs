@@ -212,7 +212,8 @@ pub struct Source {
     pub at: Timestamp,
     /// The speaker's clock, in minutes east of Greenwich.
     pub zone_minutes: i32,
-    /// `rules`, `model`, `structured`, `api`.
+    /// `rules`, `rules_fallback` (a model was to be asked, and was not or did not answer), `model`,
+    /// `structured`, `api`.
     pub extractor: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,

@@ -209,6 +209,7 @@ impl World {
             prompt_version: None,
             model_answer: None,
             failed: None,
+            model_use: None,
         }
     }
 

@@ -142,6 +142,7 @@ fn candidates(turn: &Turn) -> CandidateSet {
         prompt_version: None,
         model_answer: None,
         failed: None,
+        model_use: None,
     }
 }
 
