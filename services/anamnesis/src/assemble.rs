@@ -59,7 +59,7 @@ pub(crate) async fn start(
     };
     match role {
         Role::Extractor => {
-            parts.drive(&base, vec![base.extractor()], tasks)?;
+            parts.drive(&base, vec![base.extractor()?], tasks)?;
             Ok(parts.stage_only(&base))
         }
         Role::ValidityManager => {
@@ -102,7 +102,7 @@ impl Parts<'_> {
         let mut router = Router::new();
         if has(&[Role::All]) {
             let partitions: Vec<u32> = (0..node.log.partitions()).collect();
-            self.run(&node, &node.stages(), &partitions, tasks);
+            self.run(&node, &node.stages()?, &partitions, tasks);
         }
         if has(&[Role::Indexer]) {
             let shard = served_shard(&node.config)?;

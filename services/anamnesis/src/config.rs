@@ -6,6 +6,7 @@
 //! variant ignore unknown keys. What goes wrong while reading is told by [`ConfigError`].
 
 mod error;
+mod extraction;
 mod layers;
 mod units;
 mod watch;
@@ -26,6 +27,7 @@ use figment::providers::Serialized;
 use serde::{Deserialize, Serialize};
 
 pub use self::error::ConfigError;
+pub use self::extraction::{ChatExtraction, Episodes, ExtractionConfig};
 use self::layers::{Environment, File, Kinds};
 pub use self::units::{Period, Zone};
 pub use self::watch::WatchConfig;
@@ -309,22 +311,6 @@ pub enum ConsentDefault {
     Granted,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ExtractionConfig {
-    pub episodes: Episodes,
-}
-
-/// Which turns become memories of kind `episode` themselves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Episodes {
-    #[default]
-    All,
-    UserOnly,
-    Off,
-}
-
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecallConfig {
@@ -494,6 +480,9 @@ impl Config {
             && let Err(error) = graph.check()
         {
             return refuse(&error.to_string());
+        }
+        if let Err(message) = self.extraction.check() {
+            return refuse(&message);
         }
         if self.tenant.is_empty() || self.tenant.contains(['/', '*']) {
             return refuse("tenant must be a name without / and *");

@@ -7,8 +7,12 @@
 use anamnesis_domain::input::{Command, RejectCode, Topic};
 use anamnesis_domain::memory::{Kind, Status};
 use anamnesis_domain::transition::{Outcome, Transition};
+use anamnesis_extractor::Repair;
+use anamnesis_extractor::ask::{ANSWERED, fallback_codes};
 use anamnesis_extractor::metrics::{
-    CANDIDATES_TOTAL, ENDED_BY, EXTRACT_SECONDS, REJECTS_TOTAL, REQUESTS_UNMET_TOTAL,
+    ANSWER_REPAIRS_TOTAL, CANDIDATES_TOTAL, ENDED_BY, EXTRACT_SECONDS, FALLBACKS_TOTAL,
+    MODEL_CALLS_TOTAL, MODEL_SECONDS, MODEL_TOKENS_TOTAL, REJECTS_TOTAL, REQUESTS_UNMET_TOTAL,
+    TOKENS,
 };
 use anamnesis_extractor::stage::STAGE as EXTRACTOR;
 use anamnesis_forgetter::metrics::{
@@ -24,6 +28,7 @@ use anamnesis_intake::metrics::{
     ACCEPTED_TOTAL, CODES, COMMANDS_TOTAL, IDENTIFIERS, INBOX_READ_TOTAL, REDACTED_TOTAL,
     REJECTED_TOTAL, RELEASED_TOTAL, TOPICS,
 };
+use anamnesis_pipeline::chat::ChatError;
 use anamnesis_pipeline::stores::Store;
 use anamnesis_recall::metrics::{
     CALLS, CONTEXT_TOKENS_TOTAL, CONTEXT_USABLE_TOKENS_TOTAL, DEGRADED_TOTAL, DROPPED_TOTAL,
@@ -241,6 +246,9 @@ fn counter(
 /// What services count.
 fn counted() -> Vec<Metric> {
     let rejects = RejectCode::ALL.iter().map(|code| code.code()).collect();
+    let mut calls = vec![ANSWERED];
+    calls.extend(ChatError::CODES);
+    let repairs = Repair::ALL.iter().map(|repair| repair.code()).collect();
     let reported = Reported::ALL.iter().map(|outcome| outcome.code()).collect();
     let inputs = [Topic::Candidates.as_str(), Topic::Commands.as_str()];
     let mut all = vec![
@@ -303,6 +311,30 @@ fn counted() -> Vec<Metric> {
             REQUESTS_UNMET_TOTAL,
             "requests to write something down of which nothing came, by what ended the turn",
             vec![("ended_by", of(&ENDED_BY))],
+        ),
+        counter(
+            By::Extractor,
+            MODEL_CALLS_TOTAL,
+            "calls of the language model, by what came of them",
+            vec![("outcome", Values::Of(calls))],
+        ),
+        counter(
+            By::Extractor,
+            MODEL_TOKENS_TOTAL,
+            "tokens of the language model, in questions and answers",
+            vec![("part", of(&TOKENS))],
+        ),
+        counter(
+            By::Extractor,
+            FALLBACKS_TOTAL,
+            "turns that the rules read in place of the language model, by reason",
+            vec![("code", Values::Of(fallback_codes()))],
+        ),
+        counter(
+            By::Extractor,
+            ANSWER_REPAIRS_TOTAL,
+            "answers of the language model that were repaired, by repair",
+            vec![("repair", Values::Of(repairs))],
         ),
         counter(
             By::Manager,
@@ -435,6 +467,12 @@ fn measured() -> Vec<Metric> {
     };
     vec![
         histogram(By::Extractor, EXTRACT_SECONDS, "reading one turn", vec![]),
+        histogram(
+            By::Extractor,
+            MODEL_SECONDS,
+            "one call of the language model",
+            vec![],
+        ),
         histogram(
             By::Indexer,
             FRESHNESS_SECONDS,

@@ -17,7 +17,7 @@ use anamnesis_validity_manager::stage::ValidityManager;
 use tokio::task::JoinSet;
 
 use crate::base::Base;
-use crate::config::{ConsentDefault, Episodes, LogConfig};
+use crate::config::{ConsentDefault, LogConfig};
 use crate::node::{Node, NodeError};
 use crate::query_reader::{LexiconReader, RuleReader};
 use crate::settle::Settling;
@@ -33,18 +33,20 @@ impl Base {
         }
     }
 
-    pub fn extractor(&self) -> Arc<dyn Stage> {
-        let episodes = match self.config.extraction.episodes {
-            Episodes::All => anamnesis_extractor::Episodes::All,
-            Episodes::UserOnly => anamnesis_extractor::Episodes::UserOnly,
-            Episodes::Off => anamnesis_extractor::Episodes::Off,
-        };
-        Arc::new(Extractor {
+    /// # Errors
+    /// When the configured model cannot be used, or its key is not set.
+    pub fn extractor(&self) -> Result<Arc<dyn Stage>, NodeError> {
+        let extraction = &self.config.extraction;
+        let asker = extraction
+            .asker()
+            .map_err(|what| NodeError::WrongUse { what })?;
+        Ok(Arc::new(Extractor {
             log: self.log.clone(),
             codec: self.codec.clone(),
-            episodes,
+            episodes: extraction.episodes(),
             snapshots: self.snapshots.clone(),
-        })
+            asker,
+        }))
     }
 
     pub fn validity_manager(&self) -> Arc<dyn Stage> {
@@ -75,10 +77,13 @@ impl Base {
 
 impl Node {
     /// The stages that turn turns into memories, in the order of the flow.
-    pub fn stages(&self) -> Vec<Arc<dyn Stage>> {
-        let mut stages = vec![self.extractor(), self.validity_manager()];
+    ///
+    /// # Errors
+    /// As [`Base::extractor`].
+    pub fn stages(&self) -> Result<Vec<Arc<dyn Stage>>, NodeError> {
+        let mut stages = vec![self.extractor()?, self.validity_manager()];
         stages.extend(self.indexers());
-        stages
+        Ok(stages)
     }
 
     /// One fold for what is in this process; one each for what is on a server, which may be down while
@@ -134,15 +139,18 @@ impl Node {
     /// # Errors
     /// The first failure that beginning again did not help.
     pub async fn settle(&self) -> Result<(), NodeError> {
-        self.flow().settle().await
+        self.flow()?.settle().await
     }
 
     /// Every stage of every partition: driven by hand in a folder, watched where services run.
-    pub fn flow(&self) -> Flow {
+    ///
+    /// # Errors
+    /// As [`Base::extractor`].
+    pub fn flow(&self) -> Result<Flow, NodeError> {
         if matches!(self.config.log, LogConfig::Kafka(_)) {
-            return Flow::Watched(Box::new(Settling::new(self)));
+            return Ok(Flow::Watched(Box::new(Settling::new(self))));
         }
-        self.flow_of(&self.stages())
+        Ok(self.flow_of(&self.stages()?))
     }
 
     pub fn intake(&self) -> Arc<Intake> {

@@ -27,6 +27,21 @@ pub struct Said {
     pub text: Text,
     /// An assistant's call of the tool that writes to memory.
     pub is_memory_write: bool,
+    /// What came of it when it was read; `None` when that is not known, and the rules read it again.
+    pub came: Option<Came>,
+}
+
+/// What came of a message that was read, as far as later ones need it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Came {
+    /// It asks for something to be written down.
+    pub(crate) asks: bool,
+    /// It asks, and says nothing that could be written down.
+    pub(crate) is_bare: bool,
+    /// Something was found in it because somebody asked.
+    pub(crate) has_explicit: bool,
+    /// Something was found in it beside that it was said.
+    pub(crate) has_facts: bool,
 }
 
 impl From<&Turn> for Said {
@@ -35,6 +50,7 @@ impl From<&Turn> for Said {
             role: turn.role,
             text: turn.text.clone(),
             is_memory_write: turn.is_memory_write(),
+            came: None,
         }
     }
 }

@@ -101,6 +101,14 @@ pub(crate) fn cue(folded: &str) -> Option<Cue> {
     intent::judge(folded).then(|| request(folded))
 }
 
+/// The request of a folded sentence, if it makes one: as somebody else has judged, where somebody has.
+pub(crate) fn cue_if(folded: &str, asks: Option<bool>) -> Option<Cue> {
+    match asks {
+        None => cue(folded),
+        Some(asks) => asks.then(|| request(folded)),
+    }
+}
+
 /// Where the request stands in a folded sentence that makes one: in words that a pattern knows, or in
 /// clauses that ask by themselves beside others that do not.
 pub(crate) fn request(folded: &str) -> Cue {

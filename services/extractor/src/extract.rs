@@ -14,15 +14,24 @@ use anamnesis_domain::time::Timestamp;
 
 use crate::context::{Context, Episodes, RECENT_MAX, SAID_BYTES_MAX, may_refer_back};
 use crate::dates::Clock;
-use crate::directives::{claims_to_have_recorded, commands_assistant};
+use crate::directives::claims_to_have_recorded;
 use crate::fold::{fold, language};
 use crate::gates;
 use crate::lexicon::{Class, drug_classes, lookup};
 use crate::reading::{Heard, Reader, Statement};
+use crate::reply::Reply;
 use crate::request;
 use crate::scene::Known;
 use crate::sentence::sentences;
 use crate::structured;
+
+mod kept;
+mod said;
+
+use kept::{between, closed, injected_ranges};
+pub(crate) use kept::{is_open, kept_ranges, spoken_ranges};
+pub(crate) use said::Judged;
+use said::Said;
 
 /// Below this value score a candidate is not worth keeping (`domain.md` §2).
 const VALUE_SCORE_MIN: i64 = 3;
@@ -34,8 +43,19 @@ const CANDIDATES_MAX: usize = 500;
 /// More rejects of one turn tell nothing new; a pasted book must not become a record of its own size.
 const REJECTS_MAX: usize = 64;
 
-/// Reads a turn. Never fails: what cannot be used is a reject.
+/// Candidates of the rules where a model was to be asked, and was not or did not answer.
+pub(crate) const FALLBACK: &str = "rules_fallback";
+const RULES: &str = "rules";
+const MODEL: &str = "model";
+
+/// Reads a turn by the rules alone. Never fails: what cannot be used is a reject.
 pub fn extract(turn: &Turn, context: &Context) -> CandidateSet {
+    extract_with(turn, context, None)
+}
+
+/// Reads a turn, with what a model said about it. What the rules find stands whatever the model says or
+/// leaves out; what the model adds is taken only where the speaker's words bear it out.
+pub fn extract_with(turn: &Turn, context: &Context, reply: Option<&Reply>) -> CandidateSet {
     let mut set = CandidateSet {
         owner: turn.owner.clone(),
         event: turn.event,
@@ -44,36 +64,37 @@ pub fn extract(turn: &Turn, context: &Context) -> CandidateSet {
         at: turn.at,
         candidates: Vec::new(),
         rejects: Vec::new(),
-        extractor: "rules".to_owned(),
+        extractor: RULES.to_owned(),
         prompt_version: None,
         model_answer: None,
         failed: None,
         model_use: None,
     };
+    if let Some(reply) = reply {
+        reply.record_in(&mut set);
+    }
     if let Some(structured) = &turn.structured {
         for claim in structured::claims(turn, structured) {
             push(&mut set, claim, 950);
         }
         return set;
     }
-    let kept = not_injected(turn, &mut set);
     let text = turn.text.expose();
-    let is_off_record = kept
-        .iter()
-        .any(|range| gates::is_off_record(&fold(&text[range.clone()])));
-    let commands = kept
-        .iter()
-        .any(|range| commands_assistant(&fold(&text[range.clone()]), turn.role));
-    if is_off_record || commands {
-        let code = if is_off_record {
-            RejectCode::Consent
-        } else {
-            RejectCode::Unconfirmed
-        };
+    let injected = injected_ranges(turn);
+    for range in &injected {
+        let words = text[range.clone()].trim();
+        if words.chars().any(char::is_alphanumeric) {
+            reject(&mut set, RejectCode::Echo, Some(words));
+        }
+    }
+    let kept = between(text, &injected);
+    if let Some(code) = closed(text, &kept, turn.role) {
         reject(&mut set, code, None);
         return set;
     }
-    let episode = read_statements(turn, context, &kept, &mut set);
+    let mut model = Said::of(turn, reply);
+    let episode = read_statements(turn, context, &kept, &mut model, &mut set);
+    model.reject_the_rest(turn, context, &kept, &mut set);
     if turn.is_memory_write() {
         return set;
     }
@@ -97,6 +118,7 @@ fn read_statements(
     turn: &Turn,
     context: &Context,
     kept: &[Range<usize>],
+    model: &mut Said<'_>,
     set: &mut CandidateSet,
 ) -> String {
     let text = turn.text.expose();
@@ -121,6 +143,7 @@ fn read_statements(
             sentence.range = sentence.range.start + range.start..sentence.range.end + range.start;
             if gates::is_secret(sentence.folded.as_str()) {
                 reject(set, RejectCode::Secret, None);
+                model.secrets.push(sentence.range.clone());
                 continue;
             }
             if turn.role == Role::Assistant && claims_to_have_recorded(sentence.folded.as_str()) {
@@ -129,18 +152,19 @@ fn read_statements(
             }
             spoken.push(sentence.range.clone());
             if !is_silent {
-                statements.push(reader.read(text, sentence));
+                let asks = model.asks_to_keep(&sentence.range);
+                statements.push(reader.read_beside(text, sentence, asks, &mut model.offers));
             }
         }
         append(&mut episode, text, &spoken, range);
         if turn.is_memory_write() {
-            write(turn, context, &mut statements, &mut seen, set);
+            write(turn, context, &mut statements, model.reply, &mut seen, set);
             continue;
         }
         spread_explicit(&mut statements, is_announced);
         for statement in &statements {
             if speaks {
-                accept(turn, statement, &mut seen, set);
+                accept(turn, statement, model.reply, &mut seen, set);
             } else {
                 refuse(statement, &known, set);
             }
@@ -178,6 +202,7 @@ fn write(
     turn: &Turn,
     context: &Context,
     statements: &mut [Statement],
+    reply: Option<&Reply>,
     seen: &mut BTreeSet<Key>,
     set: &mut CandidateSet,
 ) {
@@ -187,7 +212,7 @@ fn write(
             Some(code) => reject(set, code, Some(&statement.text)),
             None => {
                 statement.explicit = true;
-                accept(turn, statement, seen, set);
+                accept(turn, statement, reply, seen, set);
             }
         }
     }
@@ -232,7 +257,13 @@ type Key = (
     Timestamp,
 );
 
-fn accept(turn: &Turn, statement: &Statement, seen: &mut BTreeSet<Key>, set: &mut CandidateSet) {
+fn accept(
+    turn: &Turn,
+    statement: &Statement,
+    reply: Option<&Reply>,
+    seen: &mut BTreeSet<Key>,
+    set: &mut CandidateSet,
+) {
     let mut kept = 0;
     if statement.asks_to_forget {
         // A command for the API to carry out; nothing in it is told.
@@ -254,7 +285,7 @@ fn accept(turn: &Turn, statement: &Statement, seen: &mut BTreeSet<Key>, set: &mu
             continue;
         }
         kept += 1;
-        let one = claim(turn, heard, explicit);
+        let one = claim(turn, heard, explicit, reply);
         // Said twice in one turn is said once.
         let key = (
             one.subject.to_string(),
@@ -270,7 +301,7 @@ fn accept(turn: &Turn, statement: &Statement, seen: &mut BTreeSet<Key>, set: &mu
         }
     }
     if statement.explicit && kept == 0 && statement.says_something && !statement.is_question {
-        push(set, explicit_claim(turn, statement), 800);
+        push(set, explicit_claim(turn, statement, reply), 800);
     }
 }
 
@@ -312,42 +343,6 @@ fn remember(context: &Context, clock: Clock) -> Known {
     reader.into_known()
 }
 
-/// Ranges of the text that recall did not put there, each a reject if it did.
-fn not_injected(turn: &Turn, set: &mut CandidateSet) -> Vec<Range<usize>> {
-    let text = turn.text.expose();
-    let mut injected: Vec<Range<usize>> = gates::echoes(text);
-    if !turn.injected.is_empty() {
-        let mut starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
-        starts.push(text.len());
-        let byte = |point: u32| starts.get(point as usize).copied().unwrap_or(text.len());
-        injected.extend(
-            turn.injected
-                .iter()
-                .map(|(from, to)| byte(*from)..byte(*to))
-                .filter(|r| r.start < r.end),
-        );
-    }
-    injected.sort_by_key(|range| (range.start, range.end));
-    let mut kept = Vec::new();
-    let mut at = 0;
-    for range in injected {
-        if range.end <= at {
-            continue;
-        }
-        let from = range.start.max(at);
-        if text[from..range.end].chars().any(char::is_alphanumeric) {
-            reject(set, RejectCode::Echo, Some(text[from..range.end].trim()));
-        }
-        kept.push(at..from);
-        at = range.end;
-    }
-    kept.push(at..text.len());
-    kept.retain(|range| {
-        range.start < range.end && text[range.clone()].chars().any(char::is_alphanumeric)
-    });
-    kept
-}
-
 fn is_episode(role: Role, setting: Episodes) -> bool {
     match (setting, role) {
         (Episodes::Off, _) | (_, Role::System | Role::Tool) => false,
@@ -387,6 +382,20 @@ fn reject(set: &mut CandidateSet, code: RejectCode, text: Option<&str>) {
             code,
             text: text.map(Text::from),
         });
+    }
+}
+
+/// The source of what the rules found; of a model's finding with the model and its prompt.
+fn source_beside(turn: &Turn, is_offered: bool, reply: Option<&Reply>) -> Source {
+    match reply {
+        None => source(turn, turn.role, RULES),
+        Some(reply) if is_offered => Source {
+            model: Some(reply.model().to_owned()),
+            prompt_version: Some(reply.prompt_version().to_owned()),
+            ..source(turn, turn.role, MODEL)
+        },
+        Some(reply) if reply.fallback().is_some() => source(turn, turn.role, FALLBACK),
+        Some(_) => source(turn, turn.role, RULES),
     }
 }
 
@@ -432,11 +441,11 @@ pub(crate) fn blank(turn: &Turn, kind: Kind, text: &str) -> Claim {
         key: None,
         context_tags: turn.context_tags.clone(),
         language: language(text).to_owned(),
-        source: source(turn, turn.role, "rules"),
+        source: source(turn, turn.role, RULES),
     }
 }
 
-fn claim(turn: &Turn, heard: &Heard, explicit: bool) -> Claim {
+fn claim(turn: &Turn, heard: &Heard, explicit: bool, reply: Option<&Reply>) -> Claim {
     let found = &heard.found;
     let own = turn.role.authority().thousandths();
     Claim {
@@ -458,12 +467,13 @@ fn claim(turn: &Turn, heard: &Heard, explicit: bool) -> Claim {
         },
         confidence: Permille::new(own.min(heard.confidence)),
         explicit,
+        source: source_beside(turn, found.offered.is_some(), reply),
         ..blank(turn, found.kind, &heard.text)
     }
 }
 
 /// The whole statement, when somebody asks to keep what no pattern reads.
-fn explicit_claim(turn: &Turn, statement: &Statement) -> Claim {
+fn explicit_claim(turn: &Turn, statement: &Statement, reply: Option<&Reply>) -> Claim {
     Claim {
         subject: statement.subject.clone(),
         quote: Some(Text::from(statement.text.as_str())),
@@ -471,6 +481,7 @@ fn explicit_claim(turn: &Turn, statement: &Statement) -> Claim {
         importance: Permille::ONE,
         explicit: true,
         valid_to: statement.valid_to,
+        source: source_beside(turn, false, reply),
         ..blank(turn, Kind::Fact, &statement.text)
     }
 }

@@ -1,5 +1,6 @@
 //! Finds in a conversation turn what could become a memory: rules over lexicons, in Chinese and
-//! English, without a model. Pure: the same turn and context give the same candidates.
+//! English, and beside them what a language model says, as far as the words bear it out. Pure: the same
+//! turn, context and answer give the same candidates.
 //!
 //! - [`extract`]: the verb; [`context`]: what the shell hands over beside the turn
 //! - [`query`]: entities and subject of a question, for recall
@@ -11,7 +12,11 @@
 //! - `request`: what becomes of a request to write something down, over several messages
 //! - `repair`: words taken back or left out within one sentence
 //! - `patterns`: which facts a clause states
+//! - [`prompt`], [`ask`]: what a model is asked, and how, so that it costs no more than was allowed
+//! - `answer`, [`reply`], `offer`: what it said, as it is recorded, and what of it is true of the turn
 
+mod answer;
+pub mod ask;
 pub mod context;
 mod contrast;
 mod dates;
@@ -25,12 +30,15 @@ mod lexicon;
 pub mod metrics;
 mod modality;
 mod negation;
+mod offer;
 mod pattern;
 mod patterns;
+pub mod prompt;
 mod quantity;
 pub mod query;
 mod reading;
 mod repair;
+pub mod reply;
 mod request;
 mod scene;
 mod schedule;
@@ -42,8 +50,9 @@ mod subject;
 use anamnesis_domain::input::Turn;
 use anamnesis_domain::memory::Claim;
 
+pub use answer::Repair;
 pub use context::{Context, Episodes, Said};
-pub use extract::extract;
+pub use extract::{extract, extract_with};
 pub use query::{query_entities, query_persons, query_subject, query_things};
 
 /// What a sentence states on its own, without a conversation around it and without its episode.

@@ -15,12 +15,17 @@ use crate::lexicon::{Class, drug_classes};
 use crate::modality::{
     Hedge, Lasting, Modality, asks_to_forget, is_at_the_vets, modality, opens_supposition,
 };
+use crate::offer::Offer;
 use crate::pattern::compile;
 use crate::query::entity_kind;
 use crate::scene::{Found, Holds, Known, Scene};
 use crate::sentence::{Sentence, clauses};
 use crate::subject::{Person, nearest};
 use crate::{contrast, explicit, gates, patterns, repair};
+
+mod consider;
+
+use consider::Clause;
 
 /// One fact of a sentence, with its words and whom it is about.
 #[derive(Clone, Debug)]
@@ -117,8 +122,19 @@ impl Reader {
 
     /// `text` is the whole turn; the sentence's range points into it.
     pub(crate) fn read(&mut self, text: &str, sentence: Sentence) -> Statement {
+        self.read_beside(text, sentence, None, &mut [])
+    }
+
+    /// The same, beside what a model says: whether the sentence asks to be kept, and what it states.
+    pub(crate) fn read_beside(
+        &mut self,
+        text: &str,
+        sentence: Sentence,
+        asks_to_keep: Option<bool>,
+        offers: &mut [Offer],
+    ) -> Statement {
         let folded = sentence.folded.as_str();
-        let cue = explicit::cue(folded);
+        let cue = explicit::cue_if(folded, asks_to_keep);
         let analysed = match &cue {
             Some(cue) => explicit::masked(folded, &cue.ranges),
             None => folded.to_owned(),
@@ -152,6 +168,7 @@ impl Reader {
         let mut of_animal = self.of_animal || is_at_the_vets(&analysed);
         let mut previous = String::new();
         let asks = analysed.trim_end().ends_with('?') && cue.is_none();
+        let mut clauses: Vec<Clause> = Vec::new();
         let last = parts.len().saturating_sub(1);
         for (i, part) in parts.iter().enumerate() {
             let clause = &analysed[part.range.clone()];
@@ -200,6 +217,13 @@ impl Reader {
             mood.changes |= changes;
             let known = self.known.clone();
             let scene = Scene::read(clause, mood, self.clock, &known);
+            if !offers.is_empty() {
+                clauses.push(Clause {
+                    text: clause.to_owned(),
+                    mood,
+                    carried: carried.clone(),
+                });
+            }
             if let Some(who) = contrast::names_only(clause) {
                 named_only = Some((i, who));
             }
@@ -251,6 +275,24 @@ impl Reader {
             repair::apply(repair, &mut heard);
         }
         self.add_contrasts(&analysed, &parts, &stated, named_only, &mut heard);
+        let start = sentence.range.start;
+        for offer in offers.iter_mut().filter(|offer| offer.outcome.is_none()) {
+            let touched = |part: &Part| {
+                let place = sentence.folded.original(part.range.clone());
+                offer.touches(&(start + place.start..start + place.end))
+            };
+            let touched: Vec<usize> = (0..parts.len()).filter(|i| touched(&parts[*i])).collect();
+            if !touched.is_empty() {
+                self.consider(
+                    offer,
+                    &touched,
+                    &clauses,
+                    &parts,
+                    repair.is_some(),
+                    &mut heard,
+                );
+            }
+        }
         self.last_subject = carried;
         place(&sentence, raw, &analysed, &parts, &mut heard);
         if heard.iter().filter(|(_, h)| h.refused.is_none()).count() == 1

@@ -3,19 +3,21 @@
 //! What is to be kept may follow in the next message, or was said before; the assistant may call a tool for
 //! it; and when the turn ends with nothing stored, that is an error which somebody has to see.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use anamnesis_domain::input::{CandidateSet, RejectCode, Turn};
-use anamnesis_domain::memory::{Kind, Role};
+use anamnesis_domain::memory::{Claim, Kind, Role};
 use anamnesis_domain::tokens::index_tokens;
 use regex::Regex;
 
-use crate::context::{Context, Episodes, RECENT_MAX, Said};
+use crate::context::{Came, Context, Episodes, RECENT_MAX, Said};
 use crate::explicit;
-use crate::extract::extract;
+use crate::extract::{Judged, extract};
 use crate::fold::fold;
 use crate::intent;
 use crate::pattern::compile;
+use crate::reply::Reply;
 use crate::sentence::sentences;
 
 /// A message that only asks is short; a longer one says something.
@@ -27,26 +29,86 @@ static NEGATORS: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
+/// What the candidates of a message tell about what came of it.
+pub(crate) struct Recorded {
+    has_explicit: bool,
+    has_facts: bool,
+    reply: Option<Reply>,
+}
+
+impl Recorded {
+    pub(crate) fn of(set: &CandidateSet) -> Self {
+        let has = |is: fn(&Claim) -> bool| set.candidates.iter().any(|one| is(&one.claim));
+        Self {
+            has_explicit: has(|claim| claim.explicit),
+            has_facts: has(|claim| claim.kind != Kind::Episode),
+            reply: Reply::recorded(set),
+        }
+    }
+
+    /// What came of the message itself: its words tell whether it asks, unless a model has judged them.
+    pub(crate) fn came(&self, turn: &Turn) -> Came {
+        let judged = self
+            .reply
+            .as_ref()
+            .and_then(|reply| Judged::of(turn, reply));
+        let of_model = |sentence: &Range<usize>| judged.as_ref()?.asks_to_keep(sentence);
+        let asked = if is_owners(turn.role) {
+            Came::asked(turn.text.expose(), of_model)
+        } else {
+            Came::default()
+        };
+        Came {
+            has_explicit: self.has_explicit,
+            has_facts: self.has_facts,
+            ..asked
+        }
+    }
+}
+
+impl Came {
+    /// Whether a message asks, with nothing found in it. `judged` is another judgement than ours of each of
+    /// its sentences, where there is one.
+    fn asked(text: &str, judged: impl Fn(&Range<usize>) -> Option<bool>) -> Self {
+        let (mut asks, mut says_something) = (false, false);
+        for sentence in sentences(text) {
+            let folded = sentence.folded.as_str();
+            let cue = explicit::cue_if(folded, judged(&sentence.range));
+            asks |= cue.is_some();
+            says_something |= match cue {
+                Some(cue) => !explicit::only_asks(folded, &cue),
+                None => explicit::says_something(folded),
+            };
+        }
+        Self {
+            asks,
+            is_bare: asks && !says_something && text.len() <= BARE_BYTES_MAX,
+            ..Self::default()
+        }
+    }
+}
+
 /// Whether somebody who speaks for the owner asks in this message for something to be written down.
 fn asks(said: &Said) -> bool {
-    is_own(said) && intent::asks_to_keep(said.text.expose())
+    let judged = |came: Came| came.asks;
+    is_own(said)
+        && said
+            .came
+            .map_or_else(|| intent::asks_to_keep(said.text.expose()), judged)
 }
 
 fn is_own(said: &Said) -> bool {
-    matches!(said.role, Role::User | Role::Clinician)
+    is_owners(said.role)
+}
+
+fn is_owners(role: Role) -> bool {
+    matches!(role, Role::User | Role::Clinician)
 }
 
 /// A request, and nothing that it could be about.
 fn is_bare(said: &Said) -> bool {
-    let text = said.text.expose();
-    let says_something = |sentence: &crate::sentence::Sentence| {
-        let folded = sentence.folded.as_str();
-        match explicit::cue(folded) {
-            Some(cue) => !explicit::only_asks(folded, &cue),
-            None => explicit::says_something(folded),
-        }
-    };
-    text.len() <= BARE_BYTES_MAX && asks(said) && !sentences(text).iter().any(says_something)
+    let asked = || Came::asked(said.text.expose(), |_| None);
+    is_own(said) && said.came.unwrap_or_else(asked).is_bare
 }
 
 fn recent(context: &Context) -> &[Said] {
@@ -70,10 +132,13 @@ fn turn_of(context: &Context) -> std::ops::Range<usize> {
     from..all.len()
 }
 
-/// What was found in one of the messages before `turn`.
-fn found_in(turn: &Turn, context: &Context, at: usize) -> CandidateSet {
+/// What came of one of the messages before `turn`.
+fn came(turn: &Turn, context: &Context, at: usize) -> Came {
     let all = recent(context);
     let said = &all[at];
+    if let Some(came) = said.came {
+        return came;
+    }
     let tool = anamnesis_domain::input::MEMORY_WRITE;
     let earlier = Turn {
         role: said.role,
@@ -87,11 +152,7 @@ fn found_in(turn: &Turn, context: &Context, at: usize) -> CandidateSet {
         recent: all[..at].to_vec(),
         episodes: Episodes::Off,
     };
-    extract(&earlier, &before)
-}
-
-fn is_explicit(set: &CandidateSet) -> bool {
-    set.candidates.iter().any(|one| one.claim.explicit)
+    Recorded::of(&extract(&earlier, &before)).came(&earlier)
 }
 
 /// Whether the user asked in the turn that is over now for something to be written down, and nothing was
@@ -102,20 +163,12 @@ pub(crate) fn is_unmet(turn: &Turn, context: &Context) -> bool {
     let Some(first) = over.clone().find(|at| asks(&all[*at])) else {
         return false;
     };
-    if over
-        .clone()
-        .any(|at| is_explicit(&found_in(turn, context, at)))
-    {
+    if over.clone().any(|at| came(turn, context, at).has_explicit) {
         return false;
     }
     // "记一下" about what was said before: it is stored if it was understood then.
-    let is_fact = |set: CandidateSet| {
-        set.candidates
-            .iter()
-            .any(|one| one.claim.kind != Kind::Episode)
-    };
     let before = (0..first).rev().find(|at| is_own(&all[*at]));
-    !(is_bare(&all[first]) && before.is_some_and(|at| is_fact(found_in(turn, context, at))))
+    !(is_bare(&all[first]) && before.is_some_and(|at| came(turn, context, at).has_facts))
 }
 
 /// Whether an assistant may have `turn` written down, word for word what its user said: only if the user
@@ -129,11 +182,8 @@ pub(crate) fn may_write(turn: &Turn, context: &Context) -> Result<(), RejectCode
     if !over.clone().any(|at| asks(&all[at])) {
         return Err(RejectCode::NotUserAssertion);
     }
-    let own = over.clone().filter(|at| is_own(&all[*at]));
-    if own
-        .clone()
-        .any(|at| is_explicit(&found_in(turn, context, at)))
-    {
+    let mut own = over.clone().filter(|at| is_own(&all[*at]));
+    if own.any(|at| came(turn, context, at).has_explicit) {
         return Err(RejectCode::Echo);
     }
     let said: Vec<&Said> = all.iter().filter(|said| is_own(said)).collect();

@@ -7,6 +7,7 @@ use anamnesis_domain::owner::Subject;
 use anamnesis_domain::text::Text;
 use anamnesis_domain::time::Timestamp;
 
+use crate::answer::Whom;
 use crate::dates::{Clock, Direction, Moment, moments};
 use crate::lexicon::{Class, Mention, mentions};
 use crate::modality::Modality;
@@ -135,6 +136,8 @@ pub(crate) struct Found {
     pub(crate) stability: i32,
     /// Thousandths of confidence at most.
     pub(crate) confidence_max: u16,
+    /// Whom a model says that it is about; `None` for what the rules found themselves.
+    pub(crate) offered: Option<Whom>,
 }
 
 impl Found {
@@ -158,6 +161,7 @@ impl Found {
             holds: Holds::State,
             stability: 0,
             confidence_max: 1000,
+            offered: None,
         }
     }
 

@@ -3,32 +3,45 @@
 //! It finds its position in its own output. What it cannot read parks the owner, by a note in
 //! `candidates`; a start reads the records of parked owners again.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap};
+use std::future::ready;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anamnesis_domain::ids::{EventTag, LogId, OwnerKey};
-use anamnesis_domain::input::{CandidateSet, Position, RejectCode, Topic, Turn};
+use anamnesis_domain::ids::{LogId, OwnerKey};
+use anamnesis_domain::input::{CandidateSet, Position, Topic, Turn};
 use anamnesis_domain::receipt::{Parked, Unparked};
 use anamnesis_domain::skeleton::Skeleton;
 use anamnesis_domain::time::Timestamp;
 use anamnesis_pipeline::codec::{Clear, Codec, CodecError, InputMeta, Opened, read_clear};
-use anamnesis_pipeline::consumer::{APPEND_PACE, BATCH_BYTES_MAX, Running, Stage, StageError};
+use anamnesis_pipeline::consumer::{
+    APPEND_PACE, BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Running, Stage, StageError,
+};
 use anamnesis_pipeline::log::{Log, LogError, Record};
 use anamnesis_pipeline::snapshots::{self, Snaps};
 use async_trait::async_trait;
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::{FuturesOrdered, StreamExt as _};
+use tokio::sync::oneshot;
 
-use crate::context::{Context, Episodes, RECENT_MAX, Said};
-use crate::extract::extract;
-use crate::{metrics, request};
+use crate::ask::Asker;
+use crate::context::{Context, Episodes};
+use crate::extract::extract_with;
+use crate::metrics;
+use crate::reply::Reply;
+use crate::request::Recorded;
+
+mod recent;
+
+use recent::Recent;
 
 pub const STAGE: &str = "extractor";
 
-/// Conversations whose last turns are kept at hand.
-const CONVERSATIONS_MAX: usize = 10_000;
 /// Conversation records that a start reads again, to know what was said just before.
 const WARM_RECORDS_MAX: u64 = 1_000;
-/// A conversation in which nobody has said anything for so long is over (`domain.md` §2).
-const IDLE_MILLIS: i64 = 5 * 60 * 1_000;
+/// Turns under way for each place at the model: those of one owner wait for each other, and others shall
+/// not wait behind them.
+const WINDOW_FACTOR: usize = 4;
 /// Records between two snapshots.
 const SNAPSHOT_EVERY: u64 = 10_000;
 /// The same when there is nothing else to do: a trickle must not write a snapshot per record.
@@ -40,6 +53,8 @@ pub struct Extractor {
     pub codec: Codec,
     pub episodes: Episodes,
     pub snapshots: Snaps,
+    /// A language model that is asked beside the rules.
+    pub asker: Option<Arc<Asker>>,
 }
 
 #[async_trait]
@@ -50,6 +65,18 @@ impl Stage for Extractor {
 
     fn pace(&self) -> Duration {
         APPEND_PACE
+    }
+
+    fn batch_records_max(&self) -> usize {
+        match &self.asker {
+            None => BATCH_RECORDS_MAX,
+            Some(asker) => window(asker),
+        }
+    }
+
+    /// An answer that is waited for would hold up the end of the process.
+    fn is_interruptible(&self) -> bool {
+        self.asker.is_some()
     }
 
     async fn begin(&self, partition: u32, now: Timestamp) -> Result<Box<dyn Running>, StageError> {
@@ -87,6 +114,7 @@ impl Stage for Extractor {
             log: self.log.clone(),
             codec: self.codec.clone(),
             episodes: self.episodes,
+            asker: self.asker.clone(),
             snapshots: self.snapshots.clone(),
             snapshot_name: name,
             snapshot_next: output.next,
@@ -123,68 +151,31 @@ fn fold_output(output: &mut Skeleton, record: &Record) {
     }
 }
 
-/// The last turns of each conversation.
-#[derive(Default)]
-struct Recent {
-    turns: BTreeMap<(OwnerKey, String), VecDeque<Said>>,
-    /// Conversations that wait for an answer to a request that nothing has come of, and since when.
-    unmet: BTreeMap<(OwnerKey, String), (Timestamp, EventTag)>,
+/// Turns under way at most.
+fn window(asker: &Asker) -> usize {
+    asker.concurrency().saturating_mul(WINDOW_FACTOR)
 }
 
-impl Recent {
-    fn context(&self, owner: OwnerKey, turn: &Turn, episodes: Episodes) -> Context {
-        let conversation = turn.conversation_id.clone().unwrap_or_default();
-        let recent = self.turns.get(&(owner, conversation));
-        Context {
-            recent: recent.into_iter().flatten().cloned().collect(),
-            episodes,
-        }
-    }
+/// One record of a batch, and what has become of it so far.
+enum Item {
+    /// A turn, with what a model said of it.
+    Turn(InputMeta, Box<Turn>, Option<Box<Reply>>),
+    Erased(InputMeta),
+    Parked(Parked),
+}
 
-    fn push(&mut self, owner: OwnerKey, turn: &Turn, now: Timestamp) {
-        if self.turns.len() >= CONVERSATIONS_MAX {
-            // Losing what was said before costs an omitted word, never a fact.
-            self.turns.clear();
-            self.unmet.clear();
-        }
-        let conversation = turn.conversation_id.clone().unwrap_or_default();
-        let key = (owner, conversation);
-        let turns = self.turns.entry(key.clone()).or_default();
-        turns.push_back(Said::from(turn));
-        while turns.len() > RECENT_MAX {
-            turns.pop_front();
-        }
-        if request::is_unmet(turn, &self.context(owner, turn, Episodes::Off)) {
-            self.unmet.insert(key, (now, turn.event));
-        } else {
-            // Met, or the answer is there and its own record says so.
-            self.unmet.remove(&key);
-        }
-    }
-
-    /// Tells of requests that nothing came of before their conversation went idle. There is no record that
-    /// could say so: the next message may come in a year.
-    fn tell_idle(&mut self, now: Timestamp) {
-        let is_over = |since: &Timestamp| now.millis() - since.millis() >= IDLE_MILLIS;
-        self.unmet.retain(|_, (since, event)| {
-            if is_over(since) {
-                tracing::error!(
-                    stage = STAGE,
-                    %event,
-                    code = RejectCode::NotStored.code(),
-                    "somebody asked for something to be written down, and nothing was stored"
-                );
-                metrics::went_idle();
-            }
-            !is_over(since)
-        });
-    }
+fn timed(turn: &Turn, context: &Context, reply: Option<&Reply>) -> CandidateSet {
+    let started = Instant::now();
+    let set = extract_with(turn, context, reply);
+    metrics::extracted(&set, started.elapsed());
+    set
 }
 
 struct Reading {
     log: Log,
     codec: Codec,
     episodes: Episodes,
+    asker: Option<Arc<Asker>>,
     snapshots: Snaps,
     snapshot_name: String,
     snapshot_next: u64,
@@ -255,20 +246,12 @@ impl Reading {
         if let Some(owner) = released {
             waiting.remove(&owner);
         }
-        let mut parked = Vec::new();
-        let mut items: Vec<(InputMeta, Option<CandidateSet>)> = Vec::with_capacity(records.len());
+        let mut items = Vec::with_capacity(records.len());
         for (record, opened) in records.iter().zip(opened) {
             match opened {
                 _ if waiting.contains(&record.key) => (),
-                Ok(Opened::Turn { meta, turn }) => {
-                    let context = self.recent.context(meta.owner, &turn, self.episodes);
-                    let started = Instant::now();
-                    let set = extract(&turn, &context);
-                    metrics::extracted(&set, started.elapsed());
-                    self.recent.push(meta.owner, &turn, now);
-                    items.push((meta, Some(set)));
-                }
-                Ok(Opened::Erased { meta }) => items.push((meta, None)),
+                Ok(Opened::Turn { meta, turn }) => items.push(Item::Turn(meta, turn, None)),
+                Ok(Opened::Erased { meta }) => items.push(Item::Erased(meta)),
                 Ok(Opened::Identity(_)) => (),
                 Ok(_) => {
                     return Err(StageError::Broken {
@@ -278,28 +261,101 @@ impl Reading {
                 Err(CodecError::Keyring(error)) if error.is_retryable() => return Err(error.into()),
                 Err(error) => {
                     waiting.insert(record.key);
-                    parked.push(park(record, error.reason(), now));
+                    items.push(Item::Parked(park(record, error.reason(), now)));
                 }
             }
         }
-        self.append(items, &parked).await
+        match self.asker.clone() {
+            None => self.append(items, now).await,
+            Some(asker) => self.ask_and_append(&asker, items, now).await,
+        }
     }
 
-    async fn append(
+    /// Owners side by side, the turns of one in order, and no more at once than there is room for. What is
+    /// answered is appended in the order of the records, so that a crash costs the calls under way.
+    async fn ask_and_append(
         &mut self,
-        items: Vec<(InputMeta, Option<CandidateSet>)>,
-        parked: &[Parked],
+        asker: &Arc<Asker>,
+        items: Vec<Item>,
+        now: Timestamp,
     ) -> Result<(), StageError> {
-        let mut records = self.codec.seal_candidates(&items).await?;
-        for parked in parked {
+        let window = window(asker);
+        let mut under_way: FuturesOrdered<BoxFuture<'static, Item>> = FuturesOrdered::new();
+        // Dropped when a turn is answered, for whoever waits at the other end.
+        let mut last: HashMap<OwnerKey, oneshot::Receiver<()>> = HashMap::new();
+        for item in items {
+            if under_way.len() >= window {
+                self.append_next(&mut under_way, now).await?;
+            }
+            let Item::Turn(meta, turn, _) = item else {
+                under_way.push_back(ready(item).boxed());
+                continue;
+            };
+            let context = self.recent.begin(meta.owner, &turn, self.episodes);
+            let (answered, next) = oneshot::channel::<()>();
+            let before = last.insert(meta.owner, next);
+            let asker = asker.clone();
+            let ask = async move {
+                if let Some(before) = before {
+                    // Ends when the turn before is answered: its sender is dropped then.
+                    let _ = before.await;
+                }
+                let reply = asker.ask(meta.owner, &turn, &context, now).await;
+                drop(answered);
+                Item::Turn(meta, turn, reply.map(Box::new))
+            };
+            under_way.push_back(ask.boxed());
+        }
+        while !under_way.is_empty() {
+            self.append_next(&mut under_way, now).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the first, and takes with it what is ready behind it.
+    async fn append_next(
+        &mut self,
+        under_way: &mut FuturesOrdered<BoxFuture<'static, Item>>,
+        now: Timestamp,
+    ) -> Result<(), StageError> {
+        let Some(first) = under_way.next().await else {
+            return Ok(());
+        };
+        let mut items = vec![first];
+        while let Some(Some(next)) = under_way.next().now_or_never() {
+            items.push(next);
+        }
+        self.append(items, now).await
+    }
+
+    /// Reads the turns and writes what is found, in their order: what came of one is known when the next is
+    /// read, and a note about a parked owner moves the position past what stands before.
+    async fn append(&mut self, items: Vec<Item>, now: Timestamp) -> Result<(), StageError> {
+        let mut sets = Vec::with_capacity(items.len());
+        let mut parked: Vec<(usize, Parked)> = Vec::new();
+        for item in items {
+            match item {
+                Item::Turn(meta, turn, reply) => {
+                    let context = self.recent.context(meta.owner, &turn, self.episodes);
+                    let set = timed(&turn, &context, reply.as_deref());
+                    let came = Recorded::of(&set).came(&turn);
+                    self.recent.push(meta.owner, &turn, Some(came), now);
+                    sets.push((meta, Some(set)));
+                }
+                Item::Erased(meta) => sets.push((meta, None)),
+                Item::Parked(note) => parked.push((sets.len(), note)),
+            }
+        }
+        let mut records = self.codec.seal_candidates(&sets).await?;
+        for (at, note) in parked.iter().rev() {
             tracing::warn!(
                 stage = STAGE,
                 partition = self.partition,
-                position = %parked.first,
-                reason = parked.reason,
+                position = %note.first,
+                reason = note.reason,
                 "an owner is parked"
             );
-            records.push(self.codec.parked(parked)?);
+            records.insert(*at, self.codec.parked(note)?);
         }
         self.write(records).await
     }
@@ -327,41 +383,79 @@ impl Reading {
         Ok(())
     }
 
-    /// Reads what was said just before the position, for words that refer back.
+    /// Reads what was said just before the position, for words that refer back, and what came of it.
     async fn warm(&mut self, now: Timestamp) -> Result<(), StageError> {
+        let recorded = self.recorded().await?;
+        // What a parked owner said since is read again, and then it was said.
+        let parked: HashMap<OwnerKey, u64> = self
+            .output
+            .parked_owners()
+            .map(|parked| (parked.owner, parked.first.offset))
+            .collect();
+        let is_waiting = |meta: &InputMeta| {
+            let first = parked.get(&meta.owner);
+            first.is_some_and(|first| meta.origin.offset >= *first)
+        };
         let mut from = self.next.saturating_sub(WARM_RECORDS_MAX).max(1);
         while from < self.next {
-            let most = (self.next - from) as usize;
-            let read = self
-                .log
-                .read(
-                    Topic::Conversation,
-                    self.partition,
-                    from,
-                    most,
-                    BATCH_BYTES_MAX,
-                )
-                .await;
-            let records = match read {
-                Ok(records) => records,
-                // It was answered long ago; only words that refer back to it are lost. The audit names
-                // it, and nobody else has to wait.
-                Err(LogError::Corrupt { position }) => {
-                    tracing::error!(%position, "a message that was answered is corrupt in the log");
-                    from = position.offset + 1;
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            let Some(last) = records.last() else { break };
-            from = last.position.offset + 1;
-            for opened in self.codec.open(&records).await? {
-                if let Ok(Opened::Turn { meta, turn }) = opened {
-                    self.recent.push(meta.owner, &turn, now);
+            for opened in self
+                .read_on(Topic::Conversation, &mut from, self.next)
+                .await?
+            {
+                if let Ok(Opened::Turn { meta, turn }) = opened
+                    && !is_waiting(&meta)
+                {
+                    let came = recorded.get(&meta.origin.offset).map(|one| one.came(&turn));
+                    self.recent.push(meta.owner, &turn, came, now);
                 }
             }
         }
         Ok(())
+    }
+
+    /// What the newest candidates tell, by the position of their turn. The first record of a turn counts.
+    async fn recorded(&self) -> Result<HashMap<u64, Recorded>, StageError> {
+        let mut recorded = HashMap::new();
+        let mut from = self.output.next.saturating_sub(WARM_RECORDS_MAX);
+        while from < self.output.next {
+            for opened in self
+                .read_on(Topic::Candidates, &mut from, self.output.next)
+                .await?
+            {
+                if let Ok(Opened::Candidates { meta, set }) = opened {
+                    recorded
+                        .entry(meta.origin.offset)
+                        .or_insert_with(|| Recorded::of(&set));
+                }
+            }
+        }
+        Ok(recorded)
+    }
+
+    /// Opens some records of what was answered long ago, and moves `from` past them.
+    async fn read_on(
+        &self,
+        topic: Topic,
+        from: &mut u64,
+        end: u64,
+    ) -> Result<Vec<Result<Opened, CodecError>>, StageError> {
+        let most = (end - *from) as usize;
+        let read = self
+            .log
+            .read(topic, self.partition, *from, most, BATCH_BYTES_MAX)
+            .await;
+        let records = match read {
+            Ok(records) => records,
+            // Only words that refer back to it are lost. The audit names it, and nobody else has to wait.
+            Err(LogError::Corrupt { position }) => {
+                tracing::error!(%position, "a record that was answered is corrupt in the log");
+                *from = position.offset + 1;
+                return Ok(Vec::new());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        *from = records.last().map_or(end, |last| last.position.offset + 1);
+        Ok(self.codec.open(&records).await?)
     }
 
     /// Reads the records of parked owners again, in order.
@@ -421,33 +515,5 @@ fn park(record: &Record, reason: &str, at: Timestamp) -> Parked {
         reason: reason.to_owned(),
         at,
         writer_epoch: None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use anamnesis_domain::memory::Role;
-
-    use super::*;
-    use crate::extract::tests::turn;
-
-    #[test]
-    fn a_request_that_nothing_came_of_is_told_once_when_its_conversation_goes_idle() {
-        let owner = OwnerKey::from_bytes([3; 16]);
-        let at = |minutes: i64| Timestamp::from_millis(minutes * 60_000);
-        let mut recent = Recent::default();
-        recent.push(owner, &turn(Role::User, "帮我记一下"), at(0));
-        recent.tell_idle(at(4));
-        assert_eq!(recent.unmet.len(), 1);
-        recent.tell_idle(at(5));
-        assert!(recent.unmet.is_empty());
-
-        recent.push(owner, &turn(Role::User, "帮我记一下我对芒果过敏"), at(6));
-        assert!(recent.unmet.is_empty());
-        recent.push(owner, &turn(Role::Assistant, "好的"), at(7));
-        recent.push(owner, &turn(Role::User, "记一下"), at(8));
-        recent.push(owner, &turn(Role::Assistant, "好的"), at(9));
-        // The answer's own record says it.
-        assert!(recent.unmet.is_empty());
     }
 }

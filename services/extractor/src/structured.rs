@@ -218,7 +218,7 @@ fn bare(name: &str, kind: Kind) -> String {
 }
 
 /// The attribute that a kind's statements belong to unless they name another.
-fn own_attribute(kind: Kind) -> &'static str {
+pub(crate) fn own_attribute(kind: Kind) -> &'static str {
     match kind {
         Kind::Allergy => "allergy",
         Kind::Contraindication => "contraindication",

@@ -97,7 +97,7 @@ impl Demo {
     async fn tell(&self) -> Result<(), Failure> {
         heading("consent first, then what was said");
         let owners = [self.owner(PATIENT)?, self.owner(OTHER)?];
-        grant(&self.node, &mut self.node.flow(), &owners).await?;
+        grant(&self.node, &mut self.node.flow()?, &owners).await?;
         println!("granted by {PATIENT} and {OTHER}");
         let caller = Caller::local("hospital-7");
         for (number, line) in STORY

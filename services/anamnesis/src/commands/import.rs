@@ -75,7 +75,7 @@ pub async fn import(node: &Node, args: &ImportArgs) -> Result<Report, Failure> {
     let started = Instant::now();
     let mut report = Report::default();
     let mut granted: BTreeSet<Owner> = BTreeSet::new();
-    let mut flow = node.flow();
+    let mut flow = node.flow()?;
     for file in &args.files {
         let bytes = read(file)?;
         let messages = messages_of(node, args, file, &bytes, &mut report);

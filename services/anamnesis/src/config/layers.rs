@@ -29,6 +29,7 @@ impl Provider for Kinds {
             ("vectors", "mmap"),
             ("graph", "sqlite"),
             ("embedding", "hash"),
+            ("extraction", "rules"),
         ];
         for (section, kind) in kinds {
             sections.insert(

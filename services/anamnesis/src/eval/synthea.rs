@@ -127,7 +127,7 @@ async fn measure_track(
     config.data_dir = scratch.path().to_owned();
     config.tenant = TENANT.to_owned();
     // Only distilled memories are asked about; the turns themselves would be ballast.
-    config.extraction.episodes = Episodes::Off;
+    config.extraction.set_episodes(Episodes::Off);
     let node = Node::open(config).await?;
     figures.model = node.embed.identity().to_string();
     let mut arguments = import::arguments(vec![folder.join("events.jsonl")]);

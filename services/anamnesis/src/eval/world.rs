@@ -83,7 +83,7 @@ impl World {
         let mut config = config.clone();
         config.data_dir = folder.path().to_owned();
         config.tenant = tenant.to_owned();
-        config.extraction.episodes = episodes;
+        config.extraction.set_episodes(episodes);
         config.recall.text_deadline = Period::secs(PATIENCE_SECONDS);
         config.recall.vector_deadline = Period::secs(PATIENCE_SECONDS);
         config.recall.graph_deadline = Period::secs(PATIENCE_SECONDS);
@@ -92,11 +92,12 @@ impl World {
             None => Arc::new(SystemClock),
         };
         let node = Node::open_with(config, clock).await?;
+        let flow = node.flow()?;
         let (recall, receipts) = node.recall();
         let stop = CancellationToken::new();
         let writer = tokio::spawn(receipts.run(stop.clone()));
         Ok(Self {
-            flow: node.flow(),
+            flow,
             node,
             tenant,
             granted: BTreeSet::new(),

@@ -36,7 +36,7 @@ async fn node_at(folder: &Folder, clock: &Arc<ManualClock>) -> Node {
 /// Stages in all partitions, with the places where they tell how far they are.
 fn consumers(node: &Node, stands: &Stands) -> Vec<Consumer> {
     let mut all = Vec::new();
-    for stage in node.stages() {
+    for stage in node.stages().unwrap() {
         for partition in 0..node.log.partitions() {
             let consumer = Consumer::new(
                 node.log.clone(),

@@ -9,6 +9,7 @@ use anamnesis_domain::time::Timestamp;
 mod dangers;
 mod facts;
 mod gates;
+mod model;
 mod requests;
 
 use crate::context::{Context, Episodes, Said};
@@ -39,13 +40,14 @@ pub(crate) fn turn(role: Role, text: &str) -> Turn {
     }
 }
 
-fn after(said: &[&str]) -> Context {
+pub(crate) fn after(said: &[&str]) -> Context {
     let recent = said
         .iter()
         .map(|text| Said {
             role: Role::User,
             text: Text::from(*text),
             is_memory_write: false,
+            came: None,
         })
         .collect();
     Context {

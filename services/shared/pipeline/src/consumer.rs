@@ -84,6 +84,18 @@ pub trait Stage: Send + Sync {
         Duration::ZERO
     }
 
+    /// Most records of one batch. Fewer where each takes long: positions move, and a stop is heard, only
+    /// between batches.
+    fn batch_records_max(&self) -> usize {
+        BATCH_RECORDS_MAX
+    }
+
+    /// Whether a turn may be dropped at any moment to stop at once. True only for a stage that writes
+    /// nothing but the log: then dropping a turn is a crash that nobody notices.
+    fn is_interruptible(&self) -> bool {
+        false
+    }
+
     /// Finds out from the stage's own output where it stands.
     async fn begin(&self, partition: u32, now: Timestamp) -> Result<Box<dyn Running>, StageError>;
 }
@@ -136,11 +148,11 @@ impl Consumer {
     pub fn new(log: Log, stage: Arc<dyn Stage>, partition: u32, clock: Arc<dyn Clock>) -> Self {
         Self {
             log,
+            batch_records_max: stage.batch_records_max(),
             stage,
             partition,
             clock,
             running: None,
-            batch_records_max: BATCH_RECORDS_MAX,
             stands: Stands::default(),
             lease: None,
         }
@@ -256,7 +268,17 @@ impl Consumer {
         let mut failures = 0u32;
         while !shutdown.is_cancelled() && self.is_current() {
             let began = tokio::time::Instant::now();
-            let pause = match self.turn().await {
+            let is_interruptible = self.stage.is_interruptible();
+            let turned = tokio::select! {
+                biased;
+                () = shutdown.cancelled(), if is_interruptible => None,
+                turned = self.turn() => Some(turned),
+            };
+            let Some(turned) = turned else {
+                self.running = None;
+                break;
+            };
+            let pause = match turned {
                 // Beginning is no progress: a stage that begins and fails again must not do so at once.
                 Ok(Progress::Began) => continue,
                 Ok(Progress::Advanced(records)) => {

@@ -216,6 +216,7 @@ impl Play {
                 codec: codec.clone(),
                 episodes: Episodes::All,
                 snapshots: snapshots.clone(),
+                asker: None,
             }),
             Arc::new(ValidityManager {
                 log: log.clone(),

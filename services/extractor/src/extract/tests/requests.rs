@@ -10,6 +10,7 @@ fn said(role: Role, text: &str) -> Said {
         role,
         text: Text::from(text),
         is_memory_write: false,
+        came: None,
     }
 }
 

@@ -73,6 +73,15 @@ impl ScriptedChat {
     }
 }
 
+/// A call is over also when nobody waits for it any more.
+struct Ends<'a>(&'a AtomicUsize);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 #[async_trait]
 impl ChatModel for ScriptedChat {
     fn model(&self) -> &str {
@@ -86,12 +95,12 @@ impl ChatModel for ScriptedChat {
             .expect("no test panics while it asks")
             .push(request.clone());
         let at_once = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
+        let _ends = Ends(&self.under_way);
         self.most_at_once.fetch_max(at_once, Ordering::SeqCst);
         let said = (self.script)(request, number);
         if !said.after.is_zero() {
             tokio::time::sleep(said.after).await;
         }
-        self.under_way.fetch_sub(1, Ordering::SeqCst);
         said.answer.map(|content| ChatAnswer {
             content: Text::new(content),
             model: "scripted".to_owned(),

@@ -107,6 +107,7 @@ impl Sim {
             codec: codec.clone(),
             episodes: Episodes::All,
             snapshots: snapshots.clone(),
+            asker: None,
         });
         let manager = Arc::new(ValidityManager {
             log: log.clone(),

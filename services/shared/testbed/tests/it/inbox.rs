@@ -110,6 +110,7 @@ async fn after_reading(seed: Option<u64>) -> (Vec<Hash>, usize, u64) {
         codec: world.codec.clone(),
         episodes: Episodes::All,
         snapshots: world.snapshots.clone(),
+        asker: None,
     });
     for partition in 0..2 {
         let stage = extractor.clone();

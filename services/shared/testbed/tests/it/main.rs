@@ -4,6 +4,7 @@ mod erasure;
 mod fencing_model;
 mod inbox;
 mod ledger;
+mod model;
 mod parking;
 mod simulation;
 mod stories;
