@@ -7,8 +7,9 @@
 #
 # Some tests need more than the tree: ANAMNESIS_MODELS names a folder that infra/get-models.sh filled,
 # ANAMNESIS_DATA a folder of evaluation sets. ANAMNESIS_REQUIRED=1 (as in CI) makes it a failure when
-# something is not there. Kafka with a schema registry, Neo4j, PostgreSQL and the test tool that speaks Qdrant's protocol are
-# started for the tests and stopped after them; their packages are kept in ${ANAMNESIS_SERVERS:-target/servers}.
+# something is not there. Kafka with a schema registry, Neo4j, PostgreSQL, a small language model and the
+# test tool that speaks Qdrant's protocol are started for the tests and stopped after them; their packages
+# are kept in ${ANAMNESIS_SERVERS:-target/servers}.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -53,7 +54,7 @@ step "alert rules" infra/prometheus/check.sh
 step lints cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
 # Real servers, on this machine and for these tests only. One that does not start is a failure.
 start_servers() {
-    infra/servers/all.sh start "$servers" kafka neo4j postgres qdrant-double registry \
+    infra/servers/all.sh start "$servers" kafka neo4j postgres qdrant-double registry model \
         >"$servers/addresses"
     while IFS='=' read -r variable address; do
         export "$variable=$address"

@@ -21,7 +21,7 @@ fi
 # Of all that lie in DIR.
 each() {
     local server status=0
-    for server in kafka neo4j postgres qdrant-double registry; do
+    for server in kafka neo4j postgres qdrant-double registry model; do
         if [ -d "$dir/$server" ]; then
             "$here/$server.sh" "$1" "$dir/$server" || status=1
         fi

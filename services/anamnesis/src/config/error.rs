@@ -182,6 +182,14 @@ mod tests {
              capacity_per_owner, accesses_kept, inbox_kept, quarantine_kept, every",
         );
         check(
+            "[extraction]\nepisods = \"off\"",
+            "anamnesis.toml: extraction.episods: no such setting; did you mean episodes?",
+        );
+        check(
+            "[extraction]\nkind = \"chat\"\nurl = \"http://h/v1\"\nmodel = \"m\"\ncalls_per_our = 5",
+            "anamnesis.toml: extraction.calls_per_our: no such setting; did you mean calls_per_hour?",
+        );
+        check(
             "[embedding]\ndir = \"models\"",
             "anamnesis.toml: embedding.dir: no such setting; this kind has no settings",
         );
@@ -216,6 +224,18 @@ mod tests {
             (
                 "[log]\nkind = \"papyrus\"",
                 "anamnesis.toml: log.kind: `papyrus` is not a choice; choose sqlite, kafka",
+            ),
+            (
+                "[extraction]\nkind = \"chat\"\nmodel = \"m\"",
+                "anamnesis.toml: extraction: `url` is missing",
+            ),
+            (
+                "[extraction]\nkind = \"chat\"\nurl = \"http://h\"\nmodel = \"m\"\nprompt = \"v0\"",
+                "extraction.prompt `v0` does not exist; there are: v1",
+            ),
+            (
+                "[extraction]\nkind = \"chat\"\nurl = \"http://h\"\nmodel = \"m\"\npatience = \"1s\"",
+                "extraction.patience is shorter than extraction.timeout: no answer could be waited for",
             ),
             (
                 "[embedding]\nkind = \"onnx\"",

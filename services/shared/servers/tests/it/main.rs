@@ -2,7 +2,9 @@
 mod neo4j;
 mod postgres;
 
+mod chat;
 mod kafka;
+mod model;
 mod qdrant;
 mod registry;
 mod shard;
