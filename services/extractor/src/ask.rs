@@ -113,6 +113,17 @@ impl Asker {
         self.settings.concurrency.max(1)
     }
 
+    /// Whether what an owner spends in an hour is bounded.
+    pub(crate) fn has_budget(&self) -> bool {
+        self.settings.calls_per_hour.is_some() || self.settings.tokens_per_hour.is_some()
+    }
+
+    /// Takes note of what is recorded that an owner has spent in the hour of `now`. What is counted here
+    /// already is not counted again.
+    pub(crate) fn recall(&self, owner: OwnerKey, now: Timestamp, recorded: Spent) {
+        lock(&self.budget).recall(owner, now, recorded);
+    }
+
     /// Asks about one turn; `None` when nothing in it is to be asked about. `now` tells the hour of the
     /// owner's budget.
     pub async fn ask(
@@ -299,18 +310,32 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 const HOUR_MILLIS: i64 = 3_600_000;
 
-/// What owners have used up in the current hour. In memory: a restart forgives what was spent, and no
-/// more than the owners of one hour are remembered.
+/// When the hour of a time began.
+pub(crate) fn hour_began(at: Timestamp) -> Timestamp {
+    Timestamp::from_millis(at.millis().div_euclid(HOUR_MILLIS) * HOUR_MILLIS)
+}
+
+/// What owners have used up in the current hour. No more than the owners of one hour are remembered; after
+/// a start what is recorded tells it.
 #[derive(Default)]
 struct Budget {
     hour: i64,
     spent: HashMap<OwnerKey, Spent>,
 }
 
-#[derive(Default)]
-struct Spent {
+/// What was spent on an owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Spent {
     calls: u32,
     tokens: u32,
+}
+
+impl Spent {
+    pub(crate) fn add(&mut self, used: &ModelUse) {
+        let tokens = used.prompt_tokens.saturating_add(used.completion_tokens);
+        self.calls = self.calls.saturating_add(used.calls);
+        self.tokens = self.tokens.saturating_add(tokens);
+    }
 }
 
 impl Budget {
@@ -332,6 +357,13 @@ impl Budget {
             && settings
                 .tokens_per_hour
                 .is_none_or(|max| spent.tokens < max)
+    }
+
+    fn recall(&mut self, owner: OwnerKey, now: Timestamp, recorded: Spent) {
+        self.begin(now);
+        let spent = self.spent.entry(owner).or_default();
+        spent.calls = spent.calls.max(recorded.calls);
+        spent.tokens = spent.tokens.max(recorded.tokens);
     }
 
     fn spend(&mut self, owner: OwnerKey, now: Timestamp, tokens: u32) {

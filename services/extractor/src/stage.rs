@@ -24,7 +24,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{FuturesOrdered, StreamExt as _};
 use tokio::sync::oneshot;
 
-use crate::ask::Asker;
+use crate::ask::{Asker, Spent, hour_began};
 use crate::context::{Context, Episodes};
 use crate::extract::extract_with;
 use crate::metrics;
@@ -39,6 +39,8 @@ pub const STAGE: &str = "extractor";
 
 /// Conversation records that a start reads again, to know what was said just before.
 const WARM_RECORDS_MAX: u64 = 1_000;
+/// Candidates records that are read at a time to find what this hour has cost.
+const SPENT_RECORDS: u64 = 2_000;
 /// Turns under way for each place at the model: those of one owner wait for each other, and others shall
 /// not wait behind them.
 const WINDOW_FACTOR: usize = 4;
@@ -124,6 +126,7 @@ impl Stage for Extractor {
             output,
             recent: Recent::default(),
         };
+        reading.recall_spent(now).await?;
         reading.warm(now).await?;
         reading.retry_parked(now).await?;
         Ok(Box::new(reading))
@@ -398,10 +401,10 @@ impl Reading {
         };
         let mut from = self.next.saturating_sub(WARM_RECORDS_MAX).max(1);
         while from < self.next {
-            for opened in self
+            let records = self
                 .read_on(Topic::Conversation, &mut from, self.next)
-                .await?
-            {
+                .await?;
+            for opened in self.codec.open(&records).await? {
                 if let Ok(Opened::Turn { meta, turn }) = opened
                     && !is_waiting(&meta)
                 {
@@ -416,12 +419,11 @@ impl Reading {
     /// What the newest candidates tell, by the position of their turn. The first record of a turn counts.
     async fn recorded(&self) -> Result<HashMap<u64, Recorded>, StageError> {
         let mut recorded = HashMap::new();
-        let mut from = self.output.next.saturating_sub(WARM_RECORDS_MAX);
-        while from < self.output.next {
-            for opened in self
-                .read_on(Topic::Candidates, &mut from, self.output.next)
-                .await?
-            {
+        let end = self.output.next;
+        let mut from = end.saturating_sub(WARM_RECORDS_MAX);
+        while from < end {
+            let records = self.read_on(Topic::Candidates, &mut from, end).await?;
+            for opened in self.codec.open(&records).await? {
                 if let Ok(Opened::Candidates { meta, set }) = opened {
                     recorded
                         .entry(meta.origin.offset)
@@ -432,30 +434,64 @@ impl Reading {
         Ok(recorded)
     }
 
-    /// Opens some records of what was answered long ago, and moves `from` past them.
+    /// Tells the asker what this hour's candidates have cost, for it may be new. What was asked at the end of
+    /// an hour and written in the next counts for the next.
+    async fn recall_spent(&self, now: Timestamp) -> Result<(), StageError> {
+        let asker = self.asker.as_ref().filter(|asker| asker.has_budget());
+        let Some(asker) = asker else { return Ok(()) };
+        let began = hour_began(now);
+        let mut spent: HashMap<OwnerKey, Spent> = HashMap::new();
+        let mut end = self.output.next;
+        let mut is_before = false;
+        while end > 0 && !is_before {
+            let first = end.saturating_sub(SPENT_RECORDS);
+            let mut from = first;
+            while from < end {
+                let mut records = self.read_on(Topic::Candidates, &mut from, end).await?;
+                let read = records.len();
+                records.retain(|record| record.appended_at >= began);
+                is_before |= records.len() < read;
+                for opened in self.codec.open(&records).await? {
+                    if let Ok(Opened::Candidates { meta, set }) = opened
+                        && let Some(used) = &set.model_use
+                    {
+                        spent.entry(meta.owner).or_default().add(used);
+                    }
+                }
+            }
+            end = first;
+        }
+        for (owner, spent) in spent {
+            asker.recall(owner, now, spent);
+        }
+        Ok(())
+    }
+
+    /// Reads some records of what was answered, and moves `from` past them.
     async fn read_on(
         &self,
         topic: Topic,
         from: &mut u64,
         end: u64,
-    ) -> Result<Vec<Result<Opened, CodecError>>, StageError> {
+    ) -> Result<Vec<Record>, StageError> {
         let most = (end - *from) as usize;
         let read = self
             .log
             .read(topic, self.partition, *from, most, BATCH_BYTES_MAX)
             .await;
-        let records = match read {
-            Ok(records) => records,
+        match read {
+            Ok(records) => {
+                *from = records.last().map_or(end, |last| last.position.offset + 1);
+                Ok(records)
+            }
             // Only words that refer back to it are lost. The audit names it, and nobody else has to wait.
             Err(LogError::Corrupt { position }) => {
                 tracing::error!(%position, "a record that was answered is corrupt in the log");
                 *from = position.offset + 1;
-                return Ok(Vec::new());
+                Ok(Vec::new())
             }
-            Err(error) => return Err(error.into()),
-        };
-        *from = records.last().map_or(end, |last| last.position.offset + 1);
-        Ok(self.codec.open(&records).await?)
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Reads the records of parked owners again, in order.

@@ -349,6 +349,43 @@ async fn without_model_or_budget_the_rules_read_on() {
     assert_eq!(codes(&found(&world).await[12..]), ["no_budget"]);
 }
 
+/// What was spent in an hour is spent, whoever reads on: a new process, or the same one again.
+#[tokio::test(start_paused = true)]
+async fn a_start_forgives_nobody_what_the_hour_has_cost() {
+    let chat = Arc::new(ScriptedChat::new(|_, _| Said::now(NOTHING)));
+    let of_calls = Settings {
+        calls_per_hour: Some(3),
+        ..Settings::default()
+    };
+    // An answer of the double takes 120.
+    let of_tokens = Settings {
+        calls_per_hour: None,
+        tokens_per_hour: Some(300),
+        ..Settings::default()
+    };
+    for (settings, is_new) in [(&of_calls, true), (&of_calls, false), (&of_tokens, true)] {
+        let world = World::new(14, 1);
+        let mut asker = asking(&chat, settings.clone());
+        for number in 1..=5 {
+            accept(&world, "p", number, "候诊时我常想起杭州的老街").await;
+            drain(&mut extractor(&world, &asker)).await.unwrap();
+            if is_new {
+                asker = asking(&chat, settings.clone());
+            }
+        }
+        accept(&world, "q", 6, "候诊时我常想起杭州的老街").await;
+        drain(&mut extractor(&world, &asker)).await.unwrap();
+        world.clock.advance_millis(3_600_000);
+        accept(&world, "p", 7, "候诊时我常想起杭州的老街").await;
+        let asker = asking(&chat, settings.clone());
+        drain(&mut extractor(&world, &asker)).await.unwrap();
+        let mut expected = vec!["answered"; 3];
+        expected.extend(["no_budget"; 2]);
+        expected.extend(["answered"; 2]);
+        assert_eq!(codes(&found(&world).await), expected, "{settings:?}");
+    }
+}
+
 /// A process that is told to stop does not wait for a model.
 #[tokio::test(start_paused = true)]
 async fn a_stop_does_not_wait_for_an_answer() {
