@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anamnesis_intake::inbox::{InboxConfig, InboxError, InboxReader};
 use anamnesis_intake::service::Intake;
 use anamnesis_pipeline::clock::SystemClock;
-use anamnesis_pipeline::consumer::{BATCH_RECORDS_MAX, Consumer, Stage, StageError};
+use anamnesis_pipeline::consumer::{Consumer, Stage, StageError};
 use anamnesis_pipeline::log::LogError;
 use anamnesis_pipeline::stands::Stands;
 use anamnesis_servers::kafka::{DriveError, Lease, Membership};
@@ -30,9 +30,6 @@ use crate::readiness::{Readiness, until_caught_up};
 use crate::requests;
 use crate::role::Role;
 use crate::watch::Watch;
-
-/// Records of one batch for a store on a server.
-const SERVER_BATCH_RECORDS: usize = 200;
 
 /// A part of the system that runs.
 pub(crate) struct Assembled {
@@ -249,23 +246,11 @@ impl Parts<'_> {
             return Ok(());
         }
         let (of, stands) = (base.clone(), self.stands.clone());
-        // A batch that a slow server cannot apply within its deadline would be sent again and again.
-        let batch = match self.role {
-            Role::Indexer => SERVER_BATCH_RECORDS,
-            Role::All
-            | Role::Intake
-            | Role::Extractor
-            | Role::ValidityManager
-            | Role::Forgetter
-            | Role::Recall
-            | Role::Tool => BATCH_RECORDS_MAX,
-        };
         let start = move |lease: Arc<Lease>| {
             let consumer = |stage: &Arc<dyn Stage>| {
                 let held = lease.clone();
                 let (log, clock) = (of.log.clone(), of.clock.clone());
                 Consumer::new(log, stage.clone(), lease.partition(), clock)
-                    .with_batch(batch)
                     .with_stands(&stands)
                     .with_lease(Arc::new(move || held.is_current()))
             };

@@ -15,7 +15,7 @@ use anamnesis_domain::time::Timestamp;
 use crate::context::{Context, Episodes, RECENT_MAX, SAID_BYTES_MAX, may_refer_back};
 use crate::dates::Clock;
 use crate::directives::claims_to_have_recorded;
-use crate::fold::{fold, language};
+use crate::fold::language;
 use crate::gates;
 use crate::lexicon::{Class, drug_classes, lookup};
 use crate::reading::{Heard, Reader, Statement};

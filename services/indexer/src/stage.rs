@@ -18,7 +18,9 @@ use anamnesis_domain::state::OwnerState;
 use anamnesis_domain::time::Timestamp;
 use anamnesis_domain::transition::{Decided, PartBody, Transition};
 use anamnesis_pipeline::codec::{Codec, EmbeddingDraft, Opened, OpenedDecided};
-use anamnesis_pipeline::consumer::{BATCH_BYTES_MAX, Running, Stage, StageError};
+use anamnesis_pipeline::consumer::{
+    BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Running, Stage, StageError,
+};
 use anamnesis_pipeline::embedder::{Embed, Purpose};
 use anamnesis_pipeline::fold::{self, Folded};
 use anamnesis_pipeline::log::{Log, Record};
@@ -51,6 +53,9 @@ const PHYSICAL_DELAY_MS_MAX: i64 = 60_000;
 const SNAPSHOT_EVERY: u64 = 10_000;
 /// The same when there is nothing else to do: a trickle must not write a snapshot per record.
 const SNAPSHOT_EVERY_IDLE: u64 = 1_000;
+/// Records of one batch for a server: one that a slow server cannot apply within its deadline would be sent
+/// again and again.
+const SERVER_BATCH_RECORDS: usize = 200;
 /// Between two small batches for a server. What was just decided is found meanwhile by what is in a shard:
 /// the authority and the text.
 const SERVER_PACE: Duration = Duration::from_millis(500);
@@ -83,6 +88,14 @@ impl Stage for Indexer {
             SERVER_PACE
         } else {
             Duration::ZERO
+        }
+    }
+
+    fn batch_records_max(&self) -> usize {
+        if self.is_on_server {
+            SERVER_BATCH_RECORDS
+        } else {
+            BATCH_RECORDS_MAX
         }
     }
 
