@@ -203,6 +203,7 @@ impl Inner {
         if admitted.is_empty() {
             return;
         }
+        writing.begins();
         let changes = admitted.iter().flat_map(|batch| &batch.changes);
         let written = writing.commit(changes, &payload);
         // Also after an error: a commit of unknown outcome is known by reading the index again.

@@ -28,7 +28,7 @@ pub(super) struct Writing {
     /// Absent after an error: a writer that failed half-way is dropped with all it had staged, and the
     /// next batch gets a fresh one, which stands at the last commit.
     writer: Option<IndexWriter>,
-    /// When the last commit began.
+    /// When the last commit of batches began.
     committed: Option<Instant>,
     /// Held as long as the index is open.
     lock: File,
@@ -63,7 +63,6 @@ impl Writing {
         changes: impl Iterator<Item = &'a Change>,
         payload: &Payload,
     ) -> Result<(), StoreError> {
-        self.committed = Some(Instant::now());
         let mut writer = self.take_writer()?;
         for change in changes {
             match change {
@@ -84,7 +83,12 @@ impl Writing {
         Ok(())
     }
 
-    /// How long ago the last commit began; as long as can be before the first.
+    /// Batches are being committed from now on.
+    pub(super) fn begins(&mut self) {
+        self.committed = Some(Instant::now());
+    }
+
+    /// How long ago the last commit of batches began; as long as can be before the first.
     pub(super) fn since_commit(&self) -> Duration {
         self.committed.map_or(Duration::MAX, |at| at.elapsed())
     }
