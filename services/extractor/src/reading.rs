@@ -367,6 +367,15 @@ impl Reader {
             let relative = self.known.relative.clone().filter(|_| !is_plural);
             vec![relative.unwrap_or_else(|| Subject::Other(word.to_owned()))]
         };
+        let is_health = matches!(
+            found.kind,
+            Kind::Allergy | Kind::Condition | Kind::Medication
+        );
+        if let Some(somebody) = unnamed(scene.text, found.anchor)
+            .filter(|_| is_health && persons.iter().all(|p| p.is_self || p.who.is_empty()))
+        {
+            return (vec![somebody], true);
+        }
         match nearest(persons, found.anchor) {
             Some(person) if person.who.is_empty() => return (pronoun(person), false),
             Some(person) => return (person.who.clone(), false),
@@ -382,9 +391,6 @@ impl Reader {
             .filter(|_| scene.is_chinese() && !COMPARES.is_match(scene.text));
         if let Some(person) = behind {
             return (person.who.clone(), false);
-        }
-        if let Some(nobody) = unnamed(scene.text, found.anchor) {
-            return (vec![nobody], true);
         }
         match &self.last_subject {
             // 我妈有高血压。在吃氨氯地平。 Most likely hers, and never silently the patient's.
@@ -557,13 +563,13 @@ static DIED: LazyLock<Regex> = LazyLock::new(|| {
 /// "Gramps has gout": whoever that is, it is not the speaker.
 static SOMEBODY: LazyLock<Regex> = LazyLock::new(|| {
     compile(
-        r"^\W*(?:(?:and|but|so|because|while|since|also)\s+)?(?P<who>(?:(?:the|a|an|our|poor|old)\s+)?[a-z][a-z'-]*(?:\s+[a-z][a-z'-]*)?)\s+(?P<verb>has|takes|uses|is allergic|is on|suffers|was diagnosed|had (?:his|her|their)|developed|is diabetic|is asthmatic)\b(?:\s+(?P<then>[a-z]+))?",
+        r"^\W*(?:(?:and|but|so|because|while|since|also)\s+)?(?P<who>(?:(?:the|a|an|my|our|poor|old|this|that)\s+)?[a-z][a-z'-]*(?:\s+[a-z][a-z'-]*)?)\s+(?P<verb>has|takes|uses|is allergic|is on|suffers|was diagnosed|had (?:his|her|their)|developed|is diabetic|is asthmatic)\b(?:\s+(?P<then>[a-z]+))?",
     )
 });
 /// What has or shows a fact without being anybody.
 static THING: LazyLock<Regex> = LazyLock::new(|| {
     compile(
-        r"\b(?:i|we|it|this|that|there|which|who|what|everything|test|tests|scan|results?|report|blood|pressure|sugar|level|levels|doctor|dr|nurse|gp|consultant|specialist|clinic|hospital|history|pain|patient|lab|x-ray|mri|ct|biopsy|eyes?|skin|heart|liver|kidney|lungs?|knee|back|now|still|never|currently|also)\b",
+        r"\b(?:i|we|it|this|that|there|which|who|what|everything|test|tests|scan|results?|report|blood|pressure|sugar|level|levels|doctor|dr|nurse|gp|consultant|specialist|clinic|hospital|history|pain|patient|lab|x-ray|mri|ct|biopsy|eyes?|skin|heart|liver|kidneys?|lungs?|knees?|back|foot|feet|hands?|legs?|arms?|head|chest|stomach|throat|ears?|nose|neck|shoulders?|spine|bones?|joints?|hips?|wrists?|ankles?|thyroid|prostate|bladder|gut|bowel|brain|mouth|teeth|gums?|hair|nails?|body|face|breasts?|system|condition|insurance|prescription|pharmacy|pharmacist|team|[a-z]+ologist|psychiatrist|therapist|dentist|surgeon|midwife|record|chart|file|he|she|they|you|his|her|their|now|still|never|currently|also)\b",
     )
 });
 static OF_SOMETHING: LazyLock<Regex> = LazyLock::new(|| {

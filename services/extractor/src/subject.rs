@@ -233,7 +233,10 @@ pub(crate) fn persons(folded: &str) -> Vec<Person> {
                 .iter()
                 .all(|p| hit.end() <= p.start || p.end <= hit.start());
             if is_free && !is_other_word(folded, hit.start(), hit.end()) {
-                let who = if is_self {
+                let is_others = is_self && is_others_patient(folded, hit.start(), hit.end());
+                let who = if is_others {
+                    vec![Subject::Other(hit.as_str().to_owned())]
+                } else if is_self {
                     vec![Subject::Self_]
                 } else {
                     Vec::new()
@@ -242,7 +245,7 @@ pub(crate) fn persons(folded: &str) -> Vec<Person> {
                     start: hit.start(),
                     end: hit.end(),
                     who,
-                    is_self,
+                    is_self: is_self && !is_others,
                 });
             }
         }
@@ -264,6 +267,31 @@ fn names_nobody(folded: &str, hit: &regex::Captures<'_>) -> bool {
         .any(|word| word.start() < whole.end() && whole.start() < word.end());
     let is_name = hit.name("bare").is_some() && TITLE.is_match(&folded[whole.end()..]);
     is_in_word || is_name
+}
+
+/// A patient who is somebody's or one of several is not the patient of the record: 他有个病人.
+fn is_others_patient(folded: &str, start: usize, end: usize) -> bool {
+    const BEFORE: [&str; 12] = [
+        "有个",
+        "有位",
+        "有一个",
+        "有一位",
+        "一个",
+        "一位",
+        "那个",
+        "那位",
+        "别的",
+        "其他",
+        "他的",
+        "她的",
+    ];
+    const BEFORE_EN: [&str; 6] = ["a ", "another ", "his ", "her ", "their ", "other "];
+    let before = &folded[..start];
+    match &folded[start..end] {
+        "病人" | "患者" => BEFORE.iter().any(|word| before.ends_with(word)),
+        "patient" | "pt" => BEFORE_EN.iter().any(|word| before.ends_with(word)),
+        _ => false,
+    }
 }
 
 /// How many bytes behind a relative make it somebody else.
@@ -397,6 +425,8 @@ mod tests {
         check("My younger sister is allergic", "other(younger sister)");
         check("Mom has diabetes", "mother");
         check("邻居对花生过敏", "other(邻居)");
+        check("有个病人对花生过敏", "other(病人)");
+        check("患者对花生过敏", "self");
         check("my uncle has gout", "other(uncle)");
         check("我爸妈都有高血压", "father+mother");
         check("孩子他爹有痛风", "spouse");

@@ -2,7 +2,8 @@
 //! the authority check every memory, scores, and says so when it does not know.
 //!
 //! - [`request`]: what a caller may ask
-//! - [`understand`], `asked`, `cues`, `terms`: what the question is about, and how much of it a memory says
+//! - [`understand`], `asked`, `cues`, `terms`, `opposites`: what the question is about, and how much of it a
+//!   memory says
 //! - `reach`, `relatives`: which memories may answer at all
 //! - `legs`, `fuse`: what the stores propose; `authority`: what is confirmed of it
 //! - [`score`], [`select`]: how good each is, and which are the answer
@@ -35,6 +36,7 @@ mod authority;
 mod cues;
 mod fuse;
 mod legs;
+mod opposites;
 mod reach;
 mod relatives;
 mod terms;

@@ -15,6 +15,10 @@ use crate::terms::Terms;
 /// when the stretched cosine does. `min_score` replaces it.
 pub const FLOOR: f64 = 0.45;
 
+/// What is left of the relevance of a memory that speaks of the opposite of what is asked about: it must
+/// not stand before the right one, and alone only when nearly every other word fits.
+const OPPOSITE: f64 = 0.6;
+
 /// How vectors of the configured model are read.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Model {
@@ -104,13 +108,18 @@ pub(crate) fn score(
         Some((_, cosine)) if model.is_semantic => rank::dense_relevance(cosine, model.unrelated),
         Some(_) | None => 0.0,
     };
+    let relevance = if terms.rules_out(memory) {
+        OPPOSITE * lexical.max(dense)
+    } else {
+        lexical.max(dense)
+    };
     let half_life = half_life_days(memory);
     let access = match memory.last_accessed_at {
         Some(last) => decay::access(memory.access_count, at.days_since(last), half_life),
         None => 0.0,
     };
     let parts = ScoreParts {
-        relevance: rounded(lexical.max(dense)),
+        relevance: rounded(relevance),
         recency: rounded(decay::recency(at.days_since(fresh_at(memory)), half_life)),
         importance: memory.claim.importance.share(),
         access: rounded(access),

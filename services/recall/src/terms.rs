@@ -13,6 +13,7 @@ use anamnesis_domain::tokens;
 
 use crate::asked::Parts;
 use crate::cues;
+use crate::opposites::Opposites;
 use crate::understand::QueryReader;
 
 /// Relevance of a memory that says every telling word of the question, before the part of BM25. With
@@ -54,6 +55,7 @@ pub(crate) struct Terms {
     telling: HashSet<String>,
     /// Whether a record about allergies as a whole ("no known drug allergies") answers for a thing.
     is_about_harm: bool,
+    opposites: Opposites,
 }
 
 impl Terms {
@@ -122,7 +124,16 @@ impl Terms {
             terms,
             entities,
             is_about_harm,
+            opposites: Opposites::of(question),
         }
+    }
+
+    /// Whether a memory speaks of the opposite of what is asked about: the right knee, not the left. What
+    /// warns is never ruled out: who may not have the short-acting insulin is told so when asking about
+    /// the long-acting one.
+    pub(crate) fn rules_out(&self, memory: &Memory) -> bool {
+        let warns = matches!(memory.claim.kind, Kind::Allergy | Kind::Contraindication);
+        !warns && self.opposites.rule_out(memory.claim.text.expose())
     }
 
     /// Kinds whose memories are all looked at, whatever words they use: those asked for, and those that

@@ -427,6 +427,16 @@ fn known_phrase(scene: &Scene<'_>, phrase: &Phrase, found: &mut Vec<Found>) {
     }
     let negated = scene.negated_before(phrase.range.start);
     let anchor = cue.map_or(phrase.range.start, |cue| cue.start());
+    // "His gout and my asthma": whose it is stands between the cue and the thing.
+    let is_named_later = scene
+        .persons
+        .iter()
+        .any(|person| anchor < person.start && person.end <= phrase.range.start);
+    let anchor = if is_named_later && !scene.is_chinese() {
+        phrase.range.start
+    } else {
+        anchor
+    };
     let anchor = if over { phrase.range.start } else { anchor };
     let (polarity, intent) = if over && !before.contains("不会") {
         (Polarity::Negative, changed_if(scene.intent(), true))
