@@ -547,14 +547,20 @@ proptest! {
         let claims: Vec<Claimed<'_>> = said.iter().map(|(quote, kind, subject, value, negated, amount)| Claimed {
             quote, kind, subject, value: value.as_deref(), negated: *negated, amount: amount.as_deref(),
         }).collect();
-        let by_rules = extract(&turn(Role::User, &text), &Context::default());
         let set = read(&text, &Context::default(), &claims);
-        let of_rules: Vec<String> = {
+        let of_rules = |set: &CandidateSet| {
             let mut rest = set.clone();
             rest.candidates.retain(|c| c.claim.source.extractor != "model");
-            facts(&rest)
+            rest
         };
-        prop_assert_eq!(of_rules, facts(&by_rules));
+        // Whether the words ask to be kept is the model's to judge, with facts or without.
+        let silent = read(&text, &Context::default(), &[]);
+        prop_assert_eq!(facts(&of_rules(&set)), facts(&of_rules(&silent)));
+        let mut stated = extract(&turn(Role::User, &text), &Context::default());
+        stated.candidates.retain(|c| !c.claim.explicit);
+        for fact in facts(&stated) {
+            prop_assert!(facts(&of_rules(&set)).contains(&fact), "{} is lost", fact);
+        }
         let folded: String = crate::fold::fold(&text);
         for candidate in of_model(&set).candidates {
             let claim = candidate.claim;
