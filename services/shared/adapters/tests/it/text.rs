@@ -446,7 +446,10 @@ async fn batches_of_all_partitions_and_large_ones_do_not_wait_for_the_pace() {
     let dir = tempfile::tempdir().unwrap();
     let store = TantivyText::open_paced(dir.path(), feed, Duration::from_secs(86_400)).unwrap();
     let apply = |partition, from, count: u64| {
-        let version = version(owner(1), memory_of("a"), 5, "text");
+        let owner = (1..9)
+            .map(owner)
+            .find(|one| feed.partition_of(*one) == partition);
+        let version = version(owner.unwrap(), memory_of("a"), 5, "text");
         let changes = vec![change(version); count as usize];
         let store = store.clone();
         async move {
