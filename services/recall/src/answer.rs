@@ -1,11 +1,11 @@
 //! What does a recall answer look like?
 
-use anamnesis_domain::ids::{Hash, MemoryId, RecallId};
+use anamnesis_domain::ids::{ErasureId, Hash, MemoryId, RecallId};
 use anamnesis_domain::memory::{Entity, Kind, Memory, Permille, Polarity, Quantity, Role, Status};
 use anamnesis_domain::owner::{Owner, Subject};
 use anamnesis_domain::text::Text;
 use anamnesis_domain::time::Timestamp;
-use anamnesis_pipeline::stores::SubjectFilter;
+use anamnesis_pipeline::stores::{Cut, OwnerView, SubjectFilter};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -24,8 +24,36 @@ pub struct Answer {
     pub legs: Legs,
     /// What the answer had to do without: `text`, `vector`, `graph`, `wait_for`.
     pub degraded: Vec<String>,
+    /// Erasures since the time asked about: what they took would perhaps have answered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub erased: Vec<Erased>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explain: Option<Explain>,
+}
+
+/// "Erased on D under R", in place of absence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Erased {
+    pub erasure_id: ErasureId,
+    pub erased_at: Timestamp,
+}
+
+/// What of the owner was erased after the earlier of both clocks that a question is asked by, as far as
+/// the cut knows.
+pub(crate) fn erased_since(
+    view: Option<&OwnerView>,
+    cut: Cut,
+    as_of: Timestamp,
+    known_at: Timestamp,
+) -> Vec<Erased> {
+    let rows = view.map_or(&[][..], |view| &view.erasures);
+    rows.iter()
+        .filter(|row| row.offset < cut.0 && row.recorded_at > as_of.min(known_at))
+        .map(|row| Erased {
+            erasure_id: row.erasure,
+            erased_at: row.recorded_at,
+        })
+        .collect()
 }
 
 /// Why there is no answer.
@@ -305,6 +333,8 @@ struct Settled<'a> {
     memories: &'a [Recalled],
     legs: SettledLegs<'a>,
     degraded: Vec<&'a str>,
+    #[serde(skip_serializing_if = "<[Erased]>::is_empty")]
+    erased: &'a [Erased],
     #[serde(skip_serializing_if = "Option::is_none")]
     explain: Option<&'a Explain>,
 }
@@ -337,6 +367,7 @@ impl<'a> Settled<'a> {
             memories,
             legs,
             degraded,
+            erased,
             explain,
         } = answer;
         let parts = degraded.iter().map(String::as_str);
@@ -351,6 +382,7 @@ impl<'a> Settled<'a> {
                 graph: SettledLeg::of(&legs.graph),
             },
             degraded: parts.filter(|part| *part != LATE).collect(),
+            erased,
             explain: explain.as_ref(),
         }
     }

@@ -89,6 +89,7 @@ impl Recall {
             usable_tokens,
             sections,
             degraded,
+            erased: answer.erased.clone(),
         });
         let mut request = self.receipt_request(&ask, &seen);
         let lines = context.sections.iter().flat_map(|section| &section.lines);

@@ -306,6 +306,7 @@ mod tests {
             memories,
             legs: Legs::default(),
             degraded: Vec::new(),
+            erased: Vec::new(),
             explain: None,
         }
     }

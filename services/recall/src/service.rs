@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::answer::{
     Answer, Considered, Explain, Legs, Proposed, QueryView, RangeView, Reason, Recalled, Record,
-    subject_view,
+    erased_since, subject_view,
 };
 use crate::authority::show_both_sides;
 use crate::fuse::fuse;
@@ -494,6 +494,8 @@ impl Recall {
         .filter(|(_, report)| !report.ran)
         .map(|(name, _)| name.to_owned())
         .collect();
+        let known_at = ask.known_at.unwrap_or(seen.now);
+        let erased = erased_since(seen.view.as_ref(), seen.cut, reach.at, known_at);
         Ok(Answer {
             recall_id: random_id()?,
             answerable: reason.is_none(),
@@ -503,7 +505,7 @@ impl Recall {
                 rewritten: understood.rewritten,
                 subject: subject_view(&understood.subject),
                 as_of: reach.at,
-                known_at: ask.known_at.unwrap_or(seen.now),
+                known_at,
                 during: match understood.when {
                     When::During(range) if ask.as_of.is_none() && ask.time_range.is_none() => {
                         Some(RangeView {
@@ -518,6 +520,7 @@ impl Recall {
             memories,
             legs,
             degraded,
+            erased,
             explain,
         })
     }

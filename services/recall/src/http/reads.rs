@@ -8,7 +8,7 @@ use anamnesis_domain::time::{AsOf, Known, Timestamp};
 use anamnesis_pipeline::caller::Caller;
 use anamnesis_pipeline::problem::Problem;
 use anamnesis_pipeline::stores::{
-    ErasureRow, Filter, MemoryVersion, Order, OwnerView, StoreError, current,
+    Cut, ErasureRow, Filter, MemoryVersion, Order, OwnerView, StoreError, current,
 };
 use axum::Json;
 use axum::extract::{Path, State};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::params::Params;
 use super::{Shared, is_privileged, problem};
-use crate::answer::Record;
+use crate::answer::{Erased, Record, erased_since};
 use crate::authority::own;
 use crate::reach::readable_kinds;
 use crate::reviews::{self, Items};
@@ -90,6 +90,9 @@ fn store_problem(error: StoreError) -> Problem {
 pub(super) struct MemoriesPage {
     memories: Vec<Record>,
     cursor: Option<String>,
+    /// Erasures since the time asked about.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    erased: Vec<Erased>,
 }
 
 pub(super) async fn memories(
@@ -124,7 +127,14 @@ pub(super) async fn memories(
     Ok(Json(MemoriesPage {
         memories: own_records(&reading, &filter, page.versions),
         cursor: page.cursor,
+        erased: erased_before(&reading, filter.cut)?,
     }))
+}
+
+fn erased_before(reading: &Reading, cut: Cut) -> Result<Vec<Erased>, Problem> {
+    let as_of = reading.params.instant("as_of")?.unwrap_or(reading.now);
+    let known_at = reading.params.instant("known_at")?.unwrap_or(reading.now);
+    Ok(erased_since(reading.view.as_ref(), cut, as_of, known_at))
 }
 
 async fn listing_filter(shared: &Shared, reading: &Reading) -> Result<Filter, Problem> {

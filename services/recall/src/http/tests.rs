@@ -303,6 +303,48 @@ async fn an_erased_memory_says_when_and_under_which_erasure() {
 }
 
 #[tokio::test]
+async fn a_question_about_a_time_before_an_erasure_is_told_of_it() {
+    let world = world(&[allergy()]).await;
+    let erasure = ErasureId::from_bytes([9; 16]);
+    let row = ErasureRow {
+        erasure,
+        target: Target::Memories(vec![MemoryId::from_bytes([8; 16])]),
+        memory_ids: vec![MemoryId::from_bytes([8; 16])],
+        recorded_at: at("2026-10-01T00:00:00Z"),
+        offset: 1,
+    };
+    world.erased("p1", row).await;
+    let told = json!([{"erasure_id": erasure, "erased_at": "2026-10-01T00:00:00Z"}]);
+    let (before, after) = ("2026-09-30T23:59:59Z", "2026-10-02T00:00:00Z");
+    let listed = |clock: &'static str, instant: &'static str| {
+        let path = format!("/v1/memories?owner=h/p1&{clock}={instant}");
+        let world = &world;
+        async move { get(world, &path).await.json["erased"].clone() }
+    };
+    assert_eq!(listed("as_of", before).await, told);
+    assert_eq!(listed("known_at", before).await, told);
+    assert_eq!(listed("as_of", after).await, Value::Null);
+    for (path, more) in [
+        ("/v1/recall", json!({})),
+        ("/v1/context", json!({"usable_tokens": 900})),
+    ] {
+        for (clock, instant, expected) in [
+            ("as_of", before, &told),
+            ("known_at", before, &told),
+            ("known_at", after, &Value::Null),
+        ] {
+            let mut body = json!({"owner": "h/p1", "query": "我对什么过敏", clock: instant});
+            body.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            let reply = post(&world, path, body.to_string()).await;
+            assert_eq!(reply.status, 200, "{path}: {:?}", reply.json);
+            assert_eq!(reply.json["erased"], *expected, "{path} {clock} {instant}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_is_restricted_needs_a_role_to_be_seen() {
     let mut hidden = allergy();
     hidden.standing.status = Status::Restricted;
