@@ -83,6 +83,7 @@ async fn current(address: &mut Address) -> Http {
 
 /// Sends until it is answered: by whichever process is alive.
 async fn send(address: &mut Address, path: &str, key: Option<&str>, body: &Value) -> Answer {
+    let mut wait = Duration::from_millis(10);
     loop {
         let http = current(address).await;
         let answer = match key {
@@ -94,7 +95,9 @@ async fn send(address: &mut Address, path: &str, key: Option<&str>, body: &Value
             Ok(answer) => return answer,
             Err(_) => (),
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(wait).await;
+        // What begins again needs the processors more.
+        wait = (wait * 2).min(Duration::from_millis(160));
     }
 }
 
@@ -337,6 +340,8 @@ impl Script {
 #[derive(Default)]
 pub(crate) struct Progress {
     pub(crate) is_over: AtomicBool,
+    /// Writers begin nothing new meanwhile.
+    pub(crate) is_held: AtomicBool,
     accepted: AtomicU64,
 }
 
@@ -365,6 +370,10 @@ pub(crate) async fn write(
         .accepted
         .push(agree(&mut address, &owner, &format!("agree-{writer}")).await);
     while !progress.is_over.load(Ordering::Relaxed) {
+        if progress.is_held.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        }
         let act = script.next();
         let promises = perform(&mut address, &owner, &act).await;
         progress
