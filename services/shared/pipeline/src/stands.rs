@@ -45,12 +45,6 @@ impl Stands {
         });
     }
 
-    /// The partition is another process's now: what is told of it here would only grow old.
-    pub fn left(&self, stage: &'static str, partition: u32) {
-        let mut stands = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        stands.remove(&(stage, partition));
-    }
-
     pub fn all(&self) -> Vec<(&'static str, u32, Stand)> {
         let stands = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let each = stands.iter();
