@@ -23,7 +23,7 @@ use tempfile::TempDir;
 pub(crate) const TENANT: &str = "hospital-7";
 
 /// How long anything may take before the test fails: generous, since builders share two processors.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// A graceful stop is promised within five seconds.
 const STOP_MAX: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(25);
@@ -444,17 +444,18 @@ pub(crate) struct Http {
     token: Option<String>,
 }
 
+pub(crate) fn http_client() -> reqwest::Client {
+    // Also without TLS the client wants to know who would compute it; the first to say so is heard.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().timeout(PATIENCE).build();
+    client.expect("a client")
+}
+
 impl Http {
     fn new(base: String) -> Self {
-        // Also without TLS the client wants to know who would compute it; the first to say so is heard.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
-            .timeout(PATIENCE)
-            .build()
-            .expect("a client");
         Self {
             base,
-            client,
+            client: http_client(),
             token: None,
         }
     }

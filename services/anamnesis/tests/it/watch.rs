@@ -10,7 +10,7 @@ use anamnesis::metrics::{Form, Metric, catalogue};
 use serde_json::{Value, json};
 
 use crate::fleet::{Fleet, Servers};
-use crate::node::{Folder, Http, Server, TENANT};
+use crate::node::{Folder, Http, Server, TENANT, http_client};
 use crate::story::{self, patient};
 
 /// Time between two questions while something is waited for.
@@ -417,7 +417,7 @@ impl Prometheus {
         Self {
             url: url.to_owned(),
             folder,
-            client: reqwest::Client::new(),
+            client: http_client(),
         }
     }
 
