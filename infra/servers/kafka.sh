@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Starts and stops one Apache Kafka broker (KRaft, broker and controller in one) for tests.
 #
-#   infra/servers/kafka.sh start DIR    prints ANAMNESIS_TEST_KAFKA=host:port when it is ready
+#   infra/servers/kafka.sh start DIR    prints ANAMNESIS_TEST_KAFKA=host:port when it is ready, and
+#                                       ANAMNESIS_TEST_KAFKA_SECURE=host:port of the listener with TLS and
+#                                       SCRAM, ANAMNESIS_TEST_KAFKA_SECRETS=DIR with its ca.pem and the
+#                                       password of the user "anamnesis"
 #   infra/servers/kafka.sh stop DIR     SIGTERM, and SIGKILL when that is not enough
 #   infra/servers/kafka.sh kill DIR     SIGKILL
 #
@@ -99,11 +102,25 @@ running() {
     echo "$pid"
 }
 
+# A certificate that its own listener is known by, and a password for whoever asks there.
+make_secrets() {
+    head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$dir/password"
+    rm -f "$dir/broker.p12"
+    keytool -genkeypair -alias broker -keyalg EC -validity 3650 -dname CN=127.0.0.1 -ext san=ip:127.0.0.1 \
+        -storetype PKCS12 -keystore "$dir/broker.p12" -storepass "$(cat "$dir/password")" >"$dir/keytool.log" 2>&1 &&
+        keytool -exportcert -rfc -alias broker -keystore "$dir/broker.p12" \
+            -storepass "$(cat "$dir/password")" -file "$dir/ca.pem" >>"$dir/keytool.log" 2>&1 ||
+        fail "no certificate was made: see $dir/keytool.log"
+}
+
 configure() {
-    local port controller id
+    local port controller secure id
     port=$(free_port)
     controller=$(free_port)
     while [ "$controller" = "$port" ]; do controller=$(free_port); done
+    secure=$(free_port)
+    while [ "$secure" = "$port" ] || [ "$secure" = "$controller" ]; do secure=$(free_port); done
+    make_secrets
     # A cluster id is 16 bytes in base64 for addresses; one that starts with a dash reads as an option.
     id=A$(head -c 16 /dev/urandom | base64 | tr '+/' '-_' | cut -c 2-22)
     cat >"$dir/server.properties" <<PROPERTIES
@@ -111,9 +128,14 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:$controller
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$controller
-advertised.listeners=PLAINTEXT://127.0.0.1:$port
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=PLAINTEXT://127.0.0.1:$port,SECURE://127.0.0.1:$secure,CONTROLLER://127.0.0.1:$controller
+advertised.listeners=PLAINTEXT://127.0.0.1:$port,SECURE://127.0.0.1:$secure
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT
+listener.name.secure.ssl.keystore.type=PKCS12
+listener.name.secure.ssl.keystore.location=$dir/broker.p12
+listener.name.secure.ssl.keystore.password=$(cat "$dir/password")
+listener.name.secure.sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.secure.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 log.dirs=$dir/data
 num.partitions=1
 auto.create.topics.enable=false
@@ -141,6 +163,7 @@ num.network.threads=2
 num.io.threads=4
 PROPERTIES
     echo "127.0.0.1:$port" >"$dir/address"
+    echo "127.0.0.1:$secure" >"$dir/address-secure"
     cat >"$dir/log4j2.properties" <<PROPERTIES
 appender.console.type=Console
 appender.console.name=console
@@ -150,7 +173,8 @@ rootLogger.level=INFO
 rootLogger.appenderRef.console.ref=console
 PROPERTIES
     java -cp "$lib/*" -Xmx128m -Dlog4j2.configurationFile="$dir/log4j2.properties" \
-        kafka.tools.StorageTool format -t "$id" -c "$dir/server.properties" >"$dir/format.log" 2>&1 ||
+        kafka.tools.StorageTool format -t "$id" -c "$dir/server.properties" \
+        --add-scram "SCRAM-SHA-512=[name=anamnesis,password=$(cat "$dir/password")]" >"$dir/format.log" 2>&1 ||
         fail "formatting failed: see $dir/format.log"
     touch "$dir/formatted"
 }
@@ -184,6 +208,8 @@ start() {
         sleep 0.1
     done
     echo "ANAMNESIS_TEST_KAFKA=$address"
+    echo "ANAMNESIS_TEST_KAFKA_SECURE=$(cat "$dir/address-secure")"
+    echo "ANAMNESIS_TEST_KAFKA_SECRETS=$dir"
 }
 
 # end SIGNAL SECONDS: sends it and waits until the broker is gone.

@@ -73,6 +73,11 @@ impl Context {
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
+
+    fn is_troubled(&self, reason: &str) {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        *trouble = Some(reason.to_owned());
+    }
 }
 
 impl ClientContext for Context {
@@ -87,14 +92,17 @@ impl ClientContext for Context {
         } else {
             tracing::debug!(facility, message, "librdkafka");
         }
+        // That a broker hangs up on whoever speaks another protocol comes only this way.
+        if facility == "FAIL" {
+            self.is_troubled(message);
+        }
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "librdkafka");
         // That all brokers are down says less than why the last of them was.
         if error.rdkafka_error_code() != Some(Code::AllBrokersDown) {
-            let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-            *trouble = Some(reason.to_owned());
+            self.is_troubled(reason);
         }
     }
 }

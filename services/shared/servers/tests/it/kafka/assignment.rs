@@ -196,6 +196,36 @@ async fn joins_and_leaves_pause_a_partition_only_shortly() {
     );
 }
 
+/// A deployment of eight replicas that are rolled one after the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn eight_members_that_come_at_once_and_restart_once_each_come_to_rest() {
+    const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let prefix = prefix().await;
+    let table = Shared::default();
+    let began = Instant::now();
+    let mut workers: Vec<Worker> = NAMES
+        .iter()
+        .map(|name| Worker::start(&prefix, name, &table))
+        .collect();
+    until(&table, "eight", is_shared_by(&NAMES)).await;
+    let stable = began.elapsed();
+    for name in NAMES {
+        workers.remove(0).leave().await;
+        workers.push(Worker::start(&prefix, name, &table));
+    }
+    let restarted = Instant::now();
+    until(&table, "eight again", is_shared_by(&NAMES)).await;
+    println!(
+        "at rest {stable:?} after all came and {:?} after the last restart",
+        restarted.elapsed()
+    );
+    for worker in workers {
+        worker.leave().await;
+    }
+    until(&table, "nobody", BTreeMap::is_empty).await;
+    assert_eq!(members_of(&prefix), 0);
+}
+
 /// How many members the broker knows.
 fn members_of(prefix: &Prefix) -> usize {
     let group = format!("{}{SERVICE}", prefix.config.topic_prefix);

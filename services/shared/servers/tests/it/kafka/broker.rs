@@ -74,6 +74,9 @@ impl Prefix {
     pub(super) fn client(&self) -> ClientConfig {
         let mut client = ClientConfig::new();
         client.set("bootstrap.servers", &self.config.brokers);
+        for (name, value) in &self.config.client {
+            client.set(name, value);
+        }
         client
     }
 
@@ -211,7 +214,8 @@ impl Broker {
         let dir = tempfile::tempdir().unwrap();
         let said = run("start", dir.path());
         let address = said
-            .strip_prefix(&format!("{VARIABLE}="))
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("{VARIABLE}=")))
             .unwrap()
             .to_owned();
         Self { dir, address }

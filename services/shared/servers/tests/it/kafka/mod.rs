@@ -6,6 +6,7 @@ mod driving;
 mod faults;
 mod foreign;
 mod inbox;
+mod secure;
 mod speed;
 mod topics;
 
