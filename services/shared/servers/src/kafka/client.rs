@@ -144,8 +144,8 @@ struct Client {
 }
 
 impl Client {
-    fn make(settings: &ClientConfig) -> Result<Self, KafkaError> {
-        let context = Context::default();
+    /// What troubled the one before is worth telling until this one has trouble of its own.
+    fn make(settings: &ClientConfig, context: Context) -> Result<Self, KafkaError> {
         let consumer = settings.create_with_context(context.clone())?;
         Ok(Self { consumer, context })
     }
@@ -154,7 +154,8 @@ impl Client {
 impl Asker {
     pub(super) fn new(config: &KafkaConfig, timeout: Duration) -> Result<Self, LogError> {
         let settings = config.base()?;
-        let client = Client::make(&settings).map_err(|error| config.refused(&error))?;
+        let client =
+            Client::make(&settings, Context::default()).map_err(|error| config.refused(&error))?;
         Ok(Self {
             settings,
             client: RwLock::new(Arc::new(client)),
@@ -177,7 +178,7 @@ impl Asker {
         if self.failures.fetch_add(1, Ordering::Relaxed) + 1 < FAILURES_MAX {
             return;
         }
-        if let Ok(made) = Client::make(&self.settings) {
+        if let Ok(made) = Client::make(&self.settings, self.client().context.clone()) {
             tracing::info!("a client that gets no answers is made anew");
             let mut client = self.client.write().unwrap_or_else(PoisonError::into_inner);
             drop_apart(std::mem::replace(&mut *client, Arc::new(made)));

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anamnesis_domain::input::Topic;
 use anamnesis_pipeline::log::LogError;
 use rdkafka::ClientConfig;
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 use serde::{Deserialize, Serialize};
 
@@ -116,7 +117,9 @@ impl KafkaConfig {
     /// What every client of ours has in common.
     pub(super) fn base(&self) -> Result<ClientConfig, LogError> {
         let mut base = ClientConfig::new();
-        base.set("bootstrap.servers", &self.brokers)
+        // Why a broker hung up is said at this level: a failure is explained by it, whatever is printed.
+        base.set_log_level(RDKafkaLogLevel::Info)
+            .set("bootstrap.servers", &self.brokers)
             .set("client.id", "anamnesis")
             // A broker that restarts is back within seconds; the defaults look for it every ten.
             .set("reconnect.backoff.ms", "50")
