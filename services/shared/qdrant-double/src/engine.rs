@@ -6,7 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use qdrant_edge::{EdgeConfig, EdgeShard, OperationError, OperationResult};
+use qdrant_edge::{
+    CreateIndex, EdgeConfig, EdgeShard, FieldIndexOperations, OperationError, OperationResult,
+    PayloadFieldSchema, UpdateOperation,
+};
 use tonic::Status;
 
 /// One collection. `None` once it is deleted.
@@ -59,6 +62,7 @@ impl Engine {
                 continue;
             }
             let shard = EdgeShard::load(&path, None)?;
+            index_again(&shard)?;
             collections.insert(name, Arc::new(RwLock::new(Some(shard))));
         }
         Ok(Self {
@@ -225,6 +229,25 @@ impl Engine {
         let engine = self.clone();
         blocking(move || work(&engine)).await
     }
+}
+
+/// Makes every index of payloads anew from the payloads. The engine in a process does not replay its log
+/// after a kill, as the server does: an index that was not flushed with its payloads would for ever answer
+/// as it was, and a condition on a value would not find the point that has it.
+fn index_again(shard: &EdgeShard) -> OperationResult<()> {
+    for (field, index) in shard.info().payload_schema {
+        let Ok(schema) = PayloadFieldSchema::try_from(index) else {
+            continue;
+        };
+        let change = |operation| shard.update(UpdateOperation::FieldIndexOperation(operation));
+        change(FieldIndexOperations::DeleteIndex(field.clone()))?;
+        change(FieldIndexOperations::CreateIndex(CreateIndex {
+            field_name: field,
+            field_schema: Some(schema),
+        }))?;
+    }
+    shard.flush();
+    Ok(())
 }
 
 async fn blocking<T: Send + 'static>(

@@ -8,6 +8,7 @@
 //! promises, and whoever cares begins again by the log. Nothing is skipped: a place below what was known
 //! to be written means that the partition was cut or made anew.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::Message;
-use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer};
+use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::client::{Context, is_forbidden, is_missing, number};
@@ -42,10 +43,52 @@ const RECORD_BYTES: usize = 128;
 /// The producer answers by itself; this is for the case that it does not.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// One turn of the thread that takes reports. They are taken as they come, but the client looks into an
+/// empty queue without a pause for the last millisecond of each turn: with the library's own thread, whose
+/// turns take a tenth of a second, each idle process spends a hundredth of a processor on it.
+const TURN: Duration = Duration::from_secs(1);
+
 pub(super) struct Writer {
     config: KafkaConfig,
-    producer: Mutex<Arc<ThreadedProducer<Reports>>>,
+    producer: Mutex<Arc<Polled>>,
     waiting: Semaphore,
+}
+
+/// A producer, and a thread that takes its reports. The thread ends the client, within a turn after
+/// nobody needs it any more: that waits for threads that may wait for a broker.
+struct Polled {
+    producer: Arc<BaseProducer<Reports>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Polled {
+    fn start(config: &KafkaConfig) -> Result<Self, LogError> {
+        let settings = settings(config)?;
+        let producer = BaseProducer::from_config_and_context(&settings, Reports::default())
+            .map_err(|error| config.refused(&error))?;
+        let polled = Self {
+            producer: Arc::new(producer),
+            is_over: Arc::default(),
+        };
+        let (producer, is_over) = (polled.producer.clone(), polled.is_over.clone());
+        std::thread::Builder::new()
+            .name("kafka-reports".to_owned())
+            .spawn(move || {
+                while !is_over.load(Ordering::Acquire) {
+                    producer.poll(TURN);
+                }
+            })
+            .map_err(|error| LogError::Unavailable {
+                reason: error.to_string(),
+            })?;
+        Ok(polled)
+    }
+}
+
+impl Drop for Polled {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+    }
 }
 
 /// An append whose records are under way.
@@ -119,19 +162,18 @@ impl Writer {
     pub(super) fn new(config: &KafkaConfig) -> Result<Self, LogError> {
         Ok(Self {
             config: config.clone(),
-            producer: Mutex::new(Arc::new(make(config)?)),
+            producer: Mutex::new(Arc::new(Polled::start(config)?)),
             waiting: Semaphore::new(WAITING_KIB_MAX as usize),
         })
     }
 
     /// The producer, or a new one when this one has failed for good: one sequence that the broker does
     /// not expect makes an idempotent producer refuse everything.
-    fn producer(&self) -> Result<Arc<ThreadedProducer<Reports>>, LogError> {
+    fn producer(&self) -> Result<Arc<Polled>, LogError> {
         let mut producer = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((code, reason)) = producer.client().fatal_error() {
+        if let Some((code, reason)) = producer.producer.client().fatal_error() {
             tracing::warn!(%code, reason, "the producer has failed and is made anew");
-            let failed = std::mem::replace(&mut *producer, Arc::new(make(&self.config)?));
-            drop_apart(failed);
+            *producer = Arc::new(Polled::start(&self.config)?);
         }
         Ok(producer.clone())
     }
@@ -162,7 +204,7 @@ impl Writer {
                 answer: Some(answer),
             }),
         });
-        let end = hand_over(&producer, &batch, now, records);
+        let end = hand_over(&producer.producer, &batch, now, records);
         let answered = tokio::time::timeout(self.config.append_timeout + GRACE, answered).await;
         drop(permits);
         let Ok(Ok(reports)) = answered else {
@@ -174,7 +216,7 @@ impl Writer {
 
 /// Gives the place that was known to be the end of the partition before.
 fn hand_over(
-    producer: &ThreadedProducer<Reports>,
+    producer: &BaseProducer<Reports>,
     batch: &Arc<Batch>,
     now: Timestamp,
     records: &[NewRecord],
@@ -272,12 +314,6 @@ fn refused(place: &Place, code: Code) -> LogError {
     }
 }
 
-fn make(config: &KafkaConfig) -> Result<ThreadedProducer<Reports>, LogError> {
-    let settings = settings(config)?;
-    ThreadedProducer::from_config_and_context(&settings, Reports::default())
-        .map_err(|error| config.refused(&error))
-}
-
 fn settings(config: &KafkaConfig) -> Result<ClientConfig, LogError> {
     let mut settings = config.base()?;
     let batch_bytes = BATCH_BYTES_MAX.to_string();
@@ -306,13 +342,6 @@ pub(super) fn drop_apart(client: impl Send + 'static) {
         .spawn(move || drop(client));
     if let Err(error) = spawned {
         tracing::warn!(%error, "a client is ended in place");
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        let producer = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
-        drop_apart(producer.clone());
     }
 }
 
@@ -363,6 +392,7 @@ mod tests {
                 .producer
                 .lock()
                 .unwrap()
+                .producer
                 .client()
                 .fatal_error()
                 .is_some()

@@ -401,6 +401,18 @@ impl QdrantVectors {
         if stand.mark == mark {
             return Ok(());
         }
+        if stand.position() == from {
+            // Nobody moved it, and the server did not find it by what it says.
+            return Err(StoreError::Unavailable {
+                store: Store::Vectors,
+                reason: format!(
+                    "the checkpoint of partition {partition} says {from} and is not found by that: \
+                     qdrant's index of `{}` is not of its payloads; make the index anew, or rebuild \
+                     the vectors",
+                    field::NEXT
+                ),
+            });
+        }
         Err(StoreError::Moved {
             store: Store::Vectors,
             partition,
