@@ -69,6 +69,17 @@ impl Options {
     }
 }
 
+/// The messages of each event of one line: as [`normalise::normalise_each`].
+pub fn detect_and_read_each(
+    line: &Value,
+    options: &Options,
+) -> Vec<Result<Vec<Message>, Rejected>> {
+    if line.get("resourceType").is_some() {
+        return normalise::normalise_each(line, &options.context());
+    }
+    vec![detect_and_read(line, options)]
+}
+
 /// The messages of one line.
 ///
 /// # Errors

@@ -32,7 +32,7 @@ pub use self::config::InboxConfig;
 use self::decode::{Failure, Schemas};
 use crate::message::Message;
 use crate::metrics;
-use crate::normalise::{Context, normalise};
+use crate::normalise::{Context, normalise_each};
 use crate::service::{Intake, IntakeError};
 
 /// As the stage is called in stands.
@@ -423,11 +423,13 @@ impl Reading {
                 } else {
                     place
                 });
-                match normalise(value, &context) {
-                    Ok(messages) => batch
-                        .messages
-                        .extend(messages.into_iter().map(|message| (index, message))),
-                    Err(rejected) => batch.reject(offset, rejected.code),
+                for read in normalise_each(value, &context) {
+                    match read {
+                        Ok(messages) => batch
+                            .messages
+                            .extend(messages.into_iter().map(|message| (index, message))),
+                        Err(rejected) => batch.reject(offset, rejected.code),
+                    }
                 }
             }
         }

@@ -44,7 +44,31 @@ impl Context {
 pub const ACCEPTED_SHAPES: &str = "CloudEvents 1.0 (structured, or a Kafka record in binary mode), \
     OpenAI chat completion, OpenAI response, Anthropic messages, LangGraph checkpoint, OpenTelemetry \
     GenAI event or span, OpenInference span, FHIR R4 Communication, AllergyIntolerance, Condition or \
-    MedicationStatement, or {event_id, owner, role, at, text}";
+    MedicationStatement or a Bundle of them, or {event_id, owner, role, at, text}";
+
+/// The messages of each event of a value: one, or one for each entry of a FHIR Bundle, since most of an
+/// exported Bundle is no statement to remember, and what is one must not be lost for that.
+pub fn normalise_each(value: &Value, context: &Context) -> Vec<Result<Vec<Message>, Rejected>> {
+    let Some(entries) = shapes::fhir::bundle::entries(&Node::root(value)) else {
+        return vec![normalise(value, context)];
+    };
+    let entries = match entries {
+        Ok(entries) => entries,
+        Err(rejected) => return vec![Err(rejected)],
+    };
+    let each = entries.into_iter().enumerate().map(|(place, entry)| {
+        let entry = entry?;
+        let mut context = context.clone();
+        let id = context.event_id_default.take();
+        context.event_id_default = id.map(|id| format!("{id}/{place}"));
+        let root = Node {
+            value: &entry.resource,
+            path: entry.path,
+        };
+        shapes::fhir::resource(&root, &context)?.finish(&entry.resource, &context)
+    });
+    each.collect()
+}
 
 /// The messages of one event of any accepted shape.
 ///

@@ -28,7 +28,7 @@ use tracing::{error, info};
 use crate::caps;
 use crate::message::{Message, Rejected};
 use crate::metrics;
-use crate::normalise::{Context, normalise};
+use crate::normalise::{Context, normalise_each};
 use crate::redact::{Redacted, redact};
 
 /// Pause before the second look for a decision, which takes some milliseconds to arrive. Each later one
@@ -225,9 +225,11 @@ impl Intake {
                 1 => id.to_owned(),
                 _ => format!("{id}/{index}"),
             });
-            match normalise(value, &context) {
-                Ok(list) => messages.extend(list.into_iter().map(|message| (index, message))),
-                Err(rejected) => answer.reject(index, rejected),
+            for event in normalise_each(value, &context) {
+                match event {
+                    Ok(list) => messages.extend(list.into_iter().map(|message| (index, message))),
+                    Err(rejected) => answer.reject(index, rejected),
+                }
             }
         }
         self.admit(caller, messages, answer).await

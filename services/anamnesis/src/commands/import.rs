@@ -147,25 +147,30 @@ fn messages_of(
     let mut messages = Vec::new();
     for (line, value) in import::values(bytes) {
         options.position = line;
-        let read = value.and_then(|value| import::detect_and_read(&value, &options));
-        match read {
-            Ok(list) => messages.extend(
-                list.into_iter()
-                    .filter(|m| args.owner.as_ref().is_none_or(|only| *only == m.owner)),
-            ),
-            Err(rejected) => {
-                report.rejected += 1;
-                if report.rejected <= SHOWN {
-                    let field = rejected
-                        .field
-                        .map(|field| format!(" ({field})"))
-                        .unwrap_or_default();
-                    eprintln!(
-                        "{}:{line}: {}{field}: {}",
-                        file.display(),
-                        rejected.code,
-                        rejected.detail
-                    );
+        let events = match value {
+            Ok(value) => import::detect_and_read_each(&value, &options),
+            Err(rejected) => vec![Err(rejected)],
+        };
+        for event in events {
+            match event {
+                Ok(list) => messages.extend(
+                    list.into_iter()
+                        .filter(|m| args.owner.as_ref().is_none_or(|only| *only == m.owner)),
+                ),
+                Err(rejected) => {
+                    report.rejected += 1;
+                    if report.rejected <= SHOWN {
+                        let field = rejected
+                            .field
+                            .map(|field| format!(" ({field})"))
+                            .unwrap_or_default();
+                        eprintln!(
+                            "{}:{line}: {}{field}: {}",
+                            file.display(),
+                            rejected.code,
+                            rejected.detail
+                        );
+                    }
                 }
             }
         }

@@ -5,7 +5,7 @@ use anamnesis_domain::owner::Owner;
 use anamnesis_domain::time::Timestamp;
 use serde_json::Value;
 
-use super::{content, native};
+use super::{content, fhir, native};
 use crate::message::Rejected;
 use crate::normalise::{Context, Draft, Part};
 use crate::read::Node;
@@ -27,7 +27,7 @@ pub(crate) fn structured(root: &Node<'_>, context: &Context) -> Result<Draft, Re
             Some(_) => Rejected::wrong_type("data_base64", "absent; send JSON in data"),
             None => Rejected::missing("data", "the message, with text and role"),
         })?;
-    with_data(envelope, &data)
+    with_data(envelope, &data, context)
 }
 
 /// A record as Kafka clients show it: `key`, `headers` with `ce_` names, `value`.
@@ -36,7 +36,7 @@ pub(crate) fn kafka_binary(root: &Node<'_>, context: &Context) -> Result<Draft, 
     let envelope = envelope(&headers, "ce_", root.get("key"), context)?;
     let value = root.require("value", "the message, with text and role")?;
     let Value::String(json) = value.value else {
-        return with_data(envelope, &value);
+        return with_data(envelope, &value, context);
     };
     let parsed: Value = serde_json::from_str(json)
         .map_err(|_| Rejected::wrong_type("value", "JSON, as content-type says"))?;
@@ -46,6 +46,7 @@ pub(crate) fn kafka_binary(root: &Node<'_>, context: &Context) -> Result<Draft, 
             value: &parsed,
             path: "value".to_owned(),
         },
+        context,
     )
 }
 
@@ -86,12 +87,15 @@ fn envelope(
 }
 
 /// `data` is one message, or a list of chat messages.
-fn with_data(envelope: Envelope, data: &Node<'_>) -> Result<Draft, Rejected> {
+fn with_data(envelope: Envelope, data: &Node<'_>, context: &Context) -> Result<Draft, Rejected> {
     if !data.value.is_object() {
         return Err(Rejected::wrong_type(
             &data.path,
             "an object with text and role",
         ));
+    }
+    if data.get("resourceType").is_some() {
+        return record(envelope, data, context);
     }
     let (parts, text_field) = match data.get("messages") {
         Some(messages) => (content::chat_messages(&messages, 0)?, messages.path),
@@ -113,6 +117,25 @@ fn with_data(envelope: Envelope, data: &Node<'_>) -> Result<Draft, Rejected> {
         context_tags: native::context_tags(data)?,
         parts,
         text_field,
+    })
+}
+
+/// A hospital's record in an envelope. Its own id and version say which event it is: the next version in
+/// another envelope must find this one.
+fn record(envelope: Envelope, data: &Node<'_>, context: &Context) -> Result<Draft, Rejected> {
+    let context = Context {
+        default_tenant: envelope.owner.tenant().to_owned(),
+        ..context.clone()
+    };
+    let draft = fhir::resource(data, &context)?;
+    if draft.owner != envelope.owner {
+        let detail = "the record is of another patient than the envelope's subject";
+        return Err(Rejected::new("owner_mismatch", &data.path, detail));
+    }
+    Ok(Draft {
+        source: Some(envelope.source),
+        event_id: draft.event_id.or(Some(envelope.id)),
+        ..draft
     })
 }
 

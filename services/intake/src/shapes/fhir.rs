@@ -3,6 +3,7 @@
 //! memory could be made of.
 
 mod allergy;
+pub(crate) mod bundle;
 mod communication;
 mod concept;
 mod condition;
@@ -30,7 +31,6 @@ pub(crate) fn resource(root: &Node<'_>, context: &Context) -> Result<Draft, Reje
                 "Provenance",
                 "Patient",
                 "Encounter",
-                "Bundle",
                 "Observation",
             ];
             let name = known
@@ -39,10 +39,11 @@ pub(crate) fn resource(root: &Node<'_>, context: &Context) -> Result<Draft, Reje
                 .unwrap_or("this resource");
             Err(Rejected::new(
                 "unsupported_shape",
-                "resourceType",
+                root.path_of("resourceType"),
                 format!(
                     "FHIR {name} carries no statement to remember; accepted FHIR resources: \
-                     Communication, AllergyIntolerance, Condition, MedicationStatement"
+                     Communication, AllergyIntolerance, Condition, MedicationStatement, and a Bundle \
+                     of them"
                 ),
             ))
         }

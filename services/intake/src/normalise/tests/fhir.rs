@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{context, refused, with, without};
 use crate::message::Message;
-use crate::normalise::normalise;
+use crate::normalise::{normalise, normalise_each};
 
 fn allergy(clinical: &str, verification: &str) -> Value {
     let code = |code: &str| json!({"coding": [{"system": "x", "code": code}]});
@@ -302,5 +302,76 @@ fn a_bad_record_is_refused_by_field() {
     refused(
         &without(&medication, &["dateAsserted"]),
         "missing_field dateAsserted",
+    );
+}
+
+/// As a hospital exports a patient: what carries no statement stands between what does, and entries are
+/// named by their own addresses.
+#[test]
+fn each_resource_of_a_bundle_is_an_event_of_its_own() {
+    let mut allergy = allergy("active", "confirmed");
+    allergy["patient"]["reference"] = json!("urn:uuid:6c1f");
+    let bundle = json!({"resourceType": "Bundle", "type": "collection", "entry": [
+        {"fullUrl": "urn:uuid:6c1f", "resource": {"resourceType": "Patient", "id": "q-55"}},
+        {"resource": allergy},
+        {"request": {"method": "DELETE", "url": "Condition/c7"}},
+        {"resource": medication("active")},
+        {"resource": without(&condition("active", "confirmed"), &["subject"])},
+    ]});
+    let mut context = context();
+    context.event_id_default = Some("call-9".to_owned());
+    let read: Vec<Result<String, String>> = normalise_each(&bundle, &context)
+        .into_iter()
+        .map(|event| match event {
+            Ok(messages) => {
+                let one = &messages[0];
+                Ok(format!("{} {}", one.owner, one.message_id.clone().unwrap()))
+            }
+            Err(rejected) => Err(format!(
+                "{} {}",
+                rejected.code,
+                rejected.field.unwrap_or_default()
+            )),
+        })
+        .collect();
+    let said = |result: Result<&str, &str>| result.map(str::to_owned).map_err(str::to_owned);
+    assert_eq!(
+        read,
+        [
+            said(Err("unsupported_shape entry[0].resource.resourceType")),
+            said(Ok("ward-2/patient/q-55 AllergyIntolerance/a2")),
+            said(Err("missing_field entry[2].resource")),
+            said(Ok("ward-2/patient/q-55 MedicationStatement/m3")),
+            said(Err("missing_field entry[4].resource.subject.reference")),
+        ]
+    );
+    let empty = normalise_each(&json!({"resourceType": "Bundle"}), &context);
+    assert_eq!(
+        empty[0].as_ref().unwrap_err().field.as_deref(),
+        Some("entry")
+    );
+}
+
+#[test]
+fn a_record_in_an_envelope_is_the_envelopes_patients() {
+    let envelope = |subject: &str| {
+        json!({
+            "specversion": "1.0", "id": "ev-7", "source": "/his", "type": "org.example.record",
+            "subject": subject, "time": "2025-05-04T09:08:07+02:00",
+            "data": allergy("active", "confirmed")
+        })
+    };
+    let message = normalise(&envelope("north/q-55"), &context())
+        .unwrap()
+        .remove(0);
+    assert_eq!(message.owner.to_string(), "north/patient/q-55");
+    assert_eq!(message.source, "/his");
+    // The record's own name: its next version, in whatever envelope, must find this one.
+    assert_eq!(message.message_id.as_deref(), Some("AllergyIntolerance/a2"));
+    assert!(message.structured.is_some());
+    let other = normalise(&envelope("north/q-56"), &context()).unwrap_err();
+    assert_eq!(
+        (other.code, other.field.as_deref()),
+        ("owner_mismatch", Some("data"))
     );
 }
