@@ -2,9 +2,11 @@
 
 use anamnesis_domain::owner::Owner;
 use anamnesis_domain::text::Text;
+use anamnesis_domain::time::{Known, Timestamp};
 use anamnesis_pipeline::caller::{Caller, parse_owner};
 use anamnesis_pipeline::http;
 use anamnesis_pipeline::problem::Problem;
+use anamnesis_pipeline::stores::StoreError;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -290,19 +292,31 @@ pub(super) async fn change_consent(
 
 pub(super) async fn consents(State(shared): State<Shared>, uri: Uri, headers: HeaderMap) -> Reply {
     let caller = shared.callers.resolve(&headers)?;
-    let parameters = http::parameters(&uri, &["owner"])?;
+    let parameters = http::parameters(&uri, &["owner", "as_of", "known_at"])?;
     let owner = owner_of(&caller, parameters.get("owner").map(String::as_str))?;
     let scope = caller.scope(&owner, shared.intake.ids())?;
-    let view = shared
-        .intake
-        .records
-        .owner(scope)
-        .await
-        .map_err(|error| IntakeError::from(error).into_problem())?;
-    let now = shared.intake.now();
+    let instant = |name: &str| match parameters.get(name) {
+        Some(text) => Timestamp::parse(text).map(Some).map_err(|_| {
+            let detail = format!("{name} must be an instant in RFC 3339");
+            Problem::bad_request("invalid_parameter", detail).at(name)
+        }),
+        None => Ok(None),
+    };
+    let (as_of, known_at) = (instant("as_of")?, instant("known_at")?);
+    let records = &shared.intake.records;
+    let failed = |error: StoreError| IntakeError::from(error).into_problem();
+    let mut view = records.owner(scope).await.map_err(failed)?;
+    if let (Some(view), Some(known)) = (&mut view, known_at) {
+        let cut = records.cut(scope, Known::At(known)).await.map_err(failed)?;
+        view.consents.retain(|held| held.recorded_from < cut.0);
+        for held in &mut view.consents {
+            held.recorded_to = held.recorded_to.filter(|at| *at < cut.0);
+        }
+    }
+    let at = as_of.unwrap_or_else(|| shared.intake.now());
     let is_granted = view
         .as_ref()
-        .is_some_and(|view| granted_version(view, now).is_some());
+        .is_some_and(|view| granted_version(view, at).is_some());
     let list: Vec<Value> = view
         .map(|view| view.consents)
         .unwrap_or_default()

@@ -287,6 +287,10 @@ async fn a_grant_is_visible_when_it_is_answered_and_lets_in_what_waited() {
         get(&world, "/v1/consents?owner=h/p1").await.json["granted"],
         false
     );
+    let long_ago = "/v1/consents?owner=h/p1&known_at=2000-01-01T00:00:00Z";
+    assert_eq!(get(&world, long_ago).await.json["consents"], json!([]));
+    let unclear = get(&world, "/v1/consents?owner=h/p1&as_of=yesterday").await;
+    assert_eq!(unclear.brief(), "400 invalid_parameter as_of");
     let one = post_json(
         &world,
         "/v1/consents",

@@ -137,7 +137,8 @@ fn erased_before(reading: &Reading, cut: Cut) -> Result<Vec<Erased>, Problem> {
     Ok(erased_since(reading.view.as_ref(), cut, as_of, known_at))
 }
 
-async fn listing_filter(shared: &Shared, reading: &Reading) -> Result<Filter, Problem> {
+/// What the system knew at `known_at`, or knows now.
+async fn known_cut(shared: &Shared, reading: &Reading) -> Result<(Known, Cut), Problem> {
     let known_at = reading.params.instant("known_at")?;
     if known_at.is_some_and(|known| known > reading.now) {
         let detail = "what will be known later cannot be asked";
@@ -149,6 +150,11 @@ async fn listing_filter(shared: &Shared, reading: &Reading) -> Result<Filter, Pr
         .cut(reading.scope, known)
         .await
         .map_err(store_problem)?;
+    Ok((known, cut))
+}
+
+async fn listing_filter(shared: &Shared, reading: &Reading) -> Result<Filter, Problem> {
+    let (known, cut) = known_cut(shared, reading).await?;
     let as_of = reading.params.instant("as_of")?;
     let valid = as_of.unwrap_or(reading.now);
     let mut filter = current(reading.scope, cut, AsOf { valid, known });
@@ -228,7 +234,8 @@ pub(super) async fn memory(
     uri: Uri,
     Path(id): Path<String>,
 ) -> Result<Json<MemoryRead>, Problem> {
-    let reading = Reading::begin(&shared, &headers, &uri, &["owner", "history"]).await?;
+    let known = ["owner", "history", "as_of", "known_at"];
+    let reading = Reading::begin(&shared, &headers, &uri, &known).await?;
     let Ok(id) = id.parse::<MemoryId>() else {
         return Err(Problem::bad_request(
             "invalid_id",
@@ -239,12 +246,22 @@ pub(super) async fn memory(
     if let Some(row) = erasure_of(reading.view.as_ref(), id) {
         return Err(erased(row));
     }
+    let (known, cut) = known_cut(&shared, &reading).await?;
     let records = &shared.recall.parts.stores.records;
     let mut versions = records
         .history(reading.scope, id)
         .await
         .map_err(store_problem)?;
-    versions.retain(|version| version.owner == reading.scope.key());
+    versions
+        .retain(|version| version.owner == reading.scope.key() && version.recorded_from < cut.0);
+    if let Some(valid) = reading.params.instant("as_of")? {
+        let mut filter = current(reading.scope, cut, AsOf { valid, known });
+        filter.statuses = Status::ALL.to_vec();
+        let holds = |version: &MemoryVersion| filter.admits(&version.facets());
+        if !versions.last().is_some_and(holds) {
+            return Err(Problem::not_found("memory"));
+        }
+    }
     let is_visible = |version: &&MemoryVersion| {
         let memory = &version.memory;
         reading.may_see(memory.standing.status)

@@ -345,6 +345,43 @@ async fn a_question_about_a_time_before_an_erasure_is_told_of_it() {
 }
 
 #[tokio::test]
+async fn a_memory_is_read_by_both_clocks() {
+    let mut drug = memory(claim(Kind::Medication, "氨氯地平 5 mg"));
+    drug.standing.valid_from = at("2026-02-01T00:00:00Z");
+    drug.claim.source.at = at("2026-03-01T00:00:00Z");
+    let world = world(std::slice::from_ref(&drug)).await;
+    let mut ended = drug.clone();
+    ended.version = 2;
+    ended.claim.source.at = at("2026-06-01T00:00:00Z");
+    ended.standing.valid_to = Some(at("2026-05-01T00:00:00Z"));
+    world.remembers("p1", std::slice::from_ref(&ended)).await;
+    let check = |clocks: &'static str, expected: Result<u64, u16>| {
+        let path = format!("/v1/memories/{}?owner=h/p1{clocks}", drug.id);
+        let world = &world;
+        async move {
+            let reply = get(world, &path).await;
+            let found = match reply.status {
+                200 => Ok(reply.json["version"].as_u64().unwrap()),
+                status => Err(status),
+            };
+            assert_eq!(found, expected, "{clocks}: {:?}", reply.json);
+        }
+    };
+    check("", Ok(2)).await;
+    check("&as_of=2026-04-01T00:00:00Z", Ok(2)).await;
+    check("&as_of=2026-05-02T00:00:00Z", Err(404)).await;
+    check("&known_at=2026-04-01T00:00:00Z", Ok(1)).await;
+    // Nobody knew yet that it had ended.
+    check(
+        "&as_of=2026-05-02T00:00:00Z&known_at=2026-05-15T00:00:00Z",
+        Ok(1),
+    )
+    .await;
+    check("&known_at=2026-02-15T00:00:00Z", Err(404)).await;
+    check("&known_at=2999-01-01T00:00:00Z", Err(400)).await;
+}
+
+#[tokio::test]
 async fn what_is_restricted_needs_a_role_to_be_seen() {
     let mut hidden = allergy();
     hidden.standing.status = Status::Restricted;
