@@ -37,6 +37,8 @@ enum Fault {
 
 /// Faults of one round.
 const ROUND: u64 = 24;
+/// Of so many rounds the last one ends with a look at everything.
+const ROUNDS_CHECKED: u64 = 5;
 
 /// Twenty kills and four joins in each round.
 fn choose(number: u64) -> Fault {
@@ -121,8 +123,12 @@ async fn nothing_is_lost_or_doubled_when_services_and_servers_are_killed() {
             progress.is_held.store(true, Ordering::Relaxed);
             fleet.wait_ready().await;
             fleet.settle().await;
-            let balance = fleet.check_sound();
-            eprintln!("round of {number} after {:?}: {balance}", began.elapsed());
+            eprintln!("at rest after {number}, {:?}", began.elapsed());
+            // Reads the whole log: not after every round of many.
+            if (number / ROUND) % ROUNDS_CHECKED == ROUNDS_CHECKED - 1 {
+                let balance = fleet.check_sound();
+                eprintln!("sound after {number}, {:?}: {balance}", began.elapsed());
+            }
             progress.is_held.store(false, Ordering::Relaxed);
         }
     }
