@@ -8,7 +8,7 @@
 use super::words::{OTHER, Word, Words, hash, mixed};
 use crate::fold::is_han;
 
-/// Belongs to the weights: with other rules below they mean nothing.
+/// Belongs to the weights: with other rules below or in [`super::whole`] they mean nothing.
 pub const VERSION: u32 = 1;
 
 /// Weights, as a power of two: few enough to be read at once, and most of what the examples show has a
