@@ -106,12 +106,25 @@ const OPPOSITES: &[&[&[&str]]] = &[
         &["舒张压", "低压", "diastolic"],
     ],
     &[
-        &["空腹", "fasting"],
+        &[
+            "空腹",
+            "没吃东西",
+            "没吃早饭",
+            "没吃早餐",
+            "早饭前",
+            "早餐前",
+            "fasting",
+            "on an empty stomach",
+            "before breakfast",
+        ],
         &[
             "餐后",
             "饭后血糖",
+            "吃完饭",
+            "吃过饭",
             "postprandial",
             "after meals",
+            "after a meal",
             "after eating",
         ],
     ],
@@ -162,8 +175,145 @@ const OPPOSITES: &[&[&[&str]]] = &[
         &["近视", "short-sighted", "nearsighted"],
         &["远视", "far-sighted", "farsighted", "long-sighted"],
     ],
+    // What a disease is like: one and the same noun, told apart by nothing but this word.
+    &[&["急性", "acute"], &["慢性", "chronic"]],
+    &[
+        &["病毒性", "viral"],
+        &["细菌性", "bacterial"],
+        &["真菌性", "fungal"],
+    ],
+    &[
+        &["原发性", "primary hypertension"],
+        &["继发性", "secondary hypertension"],
+    ],
+    &[&["良性", "benign"], &["恶性", "malignant"]],
+    &[
+        &["缺血性", "ischemic", "ischaemic"],
+        &["出血性", "hemorrhagic", "haemorrhagic"],
+    ],
+    &[
+        &["阻塞性睡眠", "obstructive sleep"],
+        &["中枢性睡眠", "central sleep"],
+    ],
+    &[
+        &["湿性", "wet macular", "wet amd"],
+        &["干性", "dry macular", "dry amd"],
+    ],
+    &[
+        &["湿咳", "productive cough", "wet cough"],
+        &["干咳", "dry cough"],
+    ],
+    &[
+        &[
+            "内痔",
+            "internal hemorrhoid",
+            "internal haemorrhoid",
+            "internal pile",
+        ],
+        &[
+            "外痔",
+            "external hemorrhoid",
+            "external haemorrhoid",
+            "external pile",
+        ],
+    ],
+    // How something is given or done.
+    &[
+        &["口服", "oral"],
+        &[
+            "静脉注射",
+            "静脉滴注",
+            "静脉输注",
+            "静脉用",
+            "静脉铁",
+            "iv",
+            "intravenous",
+        ],
+        &["吸入", "inhaled"],
+        &["外用", "topical"],
+    ],
+    &[
+        &["胰岛素泵", "insulin pump"],
+        &[
+            "胰岛素注射",
+            "胰岛素针",
+            "insulin injection",
+            "insulin shot",
+            "insulin pen",
+        ],
+    ],
+    &[
+        &[
+            "全麻",
+            "全身麻醉",
+            "general anesthesia",
+            "general anaesthesia",
+            "general anesthetic",
+        ],
+        &[
+            "局麻",
+            "局部麻醉",
+            "local anesthesia",
+            "local anaesthesia",
+            "local anesthetic",
+        ],
+    ],
+    &[
+        &["剖宫产", "剖腹产", "c-section", "cesarean", "caesarean"],
+        &["顺产", "自然分娩", "vaginal birth", "vaginal delivery"],
+    ],
+    &[
+        &[
+            "术前",
+            "手术前",
+            "before surgery",
+            "before the surgery",
+            "before my surgery",
+            "preoperative",
+        ],
+        &[
+            "术后",
+            "手术后",
+            "after surgery",
+            "after the surgery",
+            "after my surgery",
+            "postoperative",
+        ],
+    ],
+    &[
+        &["尼古丁贴", "戒烟贴", "nicotine patch", "nicotine patches"],
+        &["尼古丁口香糖", "戒烟口香糖", "nicotine gum"],
+    ],
+    // Where or when something was.
+    &[&["门诊", "outpatient"], &["住院", "inpatient"]],
+    &[
+        &["夏天", "夏季", "in summer", "in the summer"],
+        &["冬天", "冬季", "in winter", "in the winter"],
+    ],
+    &[
+        &["家庭血压", "home blood pressure", "home reading"],
+        &[
+            "诊室血压",
+            "office blood pressure",
+            "clinic blood pressure",
+            "office reading",
+        ],
+    ],
+    &[
+        &["静息心率", "resting heart rate", "resting pulse"],
+        &["运动心率", "exercise heart rate", "exercise pulse"],
+    ],
     &[&["增强", "with contrast"], &["平扫", "without contrast"]],
     &[&["胃镜", "gastroscopy"], &["肠镜", "colonoscopy"]],
+];
+
+/// What a word of a row stands in without meaning it: a chronic disease has acute phases.
+const NOT_MEANT: [&str; 5] = [
+    "急性加重",
+    "急性发作",
+    "acute exacerbation",
+    "acute attack",
+    "acute phase",
 ];
 
 /// One row as patterns, one for each meaning.
@@ -174,7 +324,7 @@ static ROWS: LazyLock<Vec<Vec<Regex>>> = LazyLock::new(|| {
             if word.chars().any(is_han) || !word.is_ascii() {
                 escaped
             } else {
-                format!(r"\b{escaped}\b")
+                format!(r"\b{escaped}s?\b")
             }
         };
         let any: Vec<String> = words.iter().map(one).collect();
@@ -190,7 +340,7 @@ pub(crate) struct Opposites(Vec<(usize, Vec<usize>)>);
 
 impl Opposites {
     pub(crate) fn of(question: &str) -> Self {
-        let question = question.to_lowercase();
+        let question = plain(question);
         let rows = ROWS.iter().enumerate().filter_map(|(at, row)| {
             let named: Vec<usize> = named(row, &question);
             let tells = !named.is_empty() && named.len() < row.len();
@@ -204,12 +354,22 @@ impl Opposites {
         if self.0.is_empty() {
             return false;
         }
-        let memory = memory.to_lowercase();
+        let memory = plain(memory);
         self.0.iter().any(|(at, asked)| {
             let told = named(&ROWS[*at], &memory);
             !told.is_empty() && told.iter().all(|one| !asked.contains(one))
         })
     }
+}
+
+fn plain(text: &str) -> String {
+    let mut text = text.to_lowercase();
+    for words in NOT_MEANT {
+        if text.contains(words) {
+            text = text.replace(words, " ");
+        }
+    }
+    text
 }
 
 fn named(row: &[Regex], text: &str) -> Vec<usize> {
@@ -250,6 +410,29 @@ mod tests {
         check("Is type 2 diabetes mine?", "I have type 1 diabetes", true);
         check("空腹血糖多少", "餐后血糖 9.1", true);
         check("我的舒张压", "收缩压 150", true);
+        check("我的慢性胃炎有几年了", "国庆吃坏了，急性胃炎", true);
+        check(
+            "How was my acute bronchitis treated?",
+            "I have chronic bronchitis",
+            true,
+        );
+        check("早上没吃东西时血糖多少", "餐后血糖 9.1", true);
+        check("Oral iron, how did I bear it?", "IV iron was fine", true);
+        check(
+            "How many insulin injections?",
+            "I got my insulin pump",
+            true,
+        );
+    }
+
+    #[test]
+    fn a_phase_of_a_disease_is_not_the_other_kind() {
+        check("我的慢性阻塞性肺病怎么样", "慢阻肺急性加重住院", false);
+        check(
+            "How is my chronic COPD?",
+            "COPD, acute exacerbation in May",
+            false,
+        );
     }
 
     #[test]

@@ -221,6 +221,12 @@ fn slot<'t>(hit: &regex::Captures<'t>, names: &[&str]) -> Option<regex::Match<'t
     names.iter().find_map(|name| hit.name(name))
 }
 
+// Before "address": somewhere that a person is reached, not where they live.
+fixed!(
+    NOT_HOME,
+    r"(?:邮寄|收货|寄件|收件|通信|通讯|快递|户籍|身份证|单位|公司|工作|邮箱|电子邮件)(?:的|上的)?$|\b(?:mailing|postal|shipping|delivery|billing|business|work|office|registered|legal|e-?mail|web)\s+$"
+);
+
 fn address(scene: &Scene<'_>, found: &mut Vec<Found>) {
     let is_stay = [
         "计划",
@@ -248,6 +254,9 @@ fn address(scene: &Scene<'_>, found: &mut Vec<Found>) {
     let Some(obj) = slot(&hit, &["zh", "en", "en2", "en3"]) else {
         return;
     };
+    if NOT_HOME.is_match(&scene.text[..at]) {
+        return;
+    }
     let place = EN_END.replace(obj.as_str(), "");
     let place = ZH_END.replace(&place, "");
     let place = normalise(&place);

@@ -345,6 +345,8 @@ fn statuses_hold_one_value_each() {
     check("I don't smoke", &["smoking_status=non_smoker"]);
     check("我老婆怀孕了", &["spouse pregnancy_status=pregnant change"]);
     check("I moved to Boston last month", &["address=boston change"]);
+    check("My mailing address is 12 Oak Street", &[]);
+    check("我的邮寄地址是长沙市", &[]);
     check("I work as a nurse", &["occupation=nurse"]);
     check("退款打到尾号 8812 的卡", &["payout_account=8812"]);
     check("改成尾号 3047 的卡", &["payout_account=3047 change"]);
