@@ -284,6 +284,13 @@ const OPPOSITES: &[&[&[&str]]] = &[
         &["尼古丁贴", "戒烟贴", "nicotine patch", "nicotine patches"],
         &["尼古丁口香糖", "戒烟口香糖", "nicotine gum"],
     ],
+    // The vessel or duct that something is laid into.
+    &[
+        &["冠脉", "冠状动脉", "心脏支架", "coronary"],
+        &["颈动脉", "carotid"],
+        &["输尿管", "ureteral", "ureteric"],
+        &["胆管", "胆道", "biliary", "bile duct"],
+    ],
     // Where or when something was.
     &[&["门诊", "outpatient"], &["住院", "inpatient"]],
     &[
