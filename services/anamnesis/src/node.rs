@@ -300,10 +300,12 @@ fn open_embedder(config: &Config) -> Result<Embed, NodeError> {
         EmbeddingConfig::Hash {} => Arc::new(HashEmbedder::new()),
         EmbeddingConfig::Onnx {
             dir,
+            models,
             runtime,
             threads,
         } => Arc::new(OnnxEmbedder::load(
             dir,
+            models,
             runtime.as_deref(),
             *threads as usize,
         )?),

@@ -20,7 +20,7 @@ pub(super) enum Pooling {
     None,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Settings {
     pub(super) name: String,
@@ -34,6 +34,10 @@ pub(super) struct Settings {
     pub(super) max_tokens: usize,
     /// For a tokenizer that keeps case over a vocabulary that has none.
     pub(super) lowercase: bool,
+    /// How much this model's cosine counts beside those of others in one vector. A model whose cosines all
+    /// lie close together needs more.
+    #[serde(default = "weight_default")]
+    pub(super) weight: f64,
     #[serde(default)]
     pub(super) query_prefix: String,
     #[serde(default)]
@@ -46,6 +50,10 @@ fn model_default() -> String {
 
 fn tokenizer_default() -> String {
     "tokenizer.json".to_owned()
+}
+
+fn weight_default() -> f64 {
+    1.0
 }
 
 impl Settings {
@@ -68,6 +76,9 @@ impl Settings {
         let settings: Self = toml::from_str(text).map_err(|error| error.message().to_owned())?;
         if settings.dimension == 0 || settings.max_tokens < 3 {
             return Err("dimension and max_tokens must leave room for a text".to_owned());
+        }
+        if !settings.weight.is_finite() || settings.weight <= 0.0 {
+            return Err("weight must be more than 0".to_owned());
         }
         Ok(settings)
     }
@@ -114,5 +125,7 @@ mod tests {
         check(&LEAST.replace("\"mean\"", "\"max\""), "max");
         check("name = \"m\"", "missing field");
         check(&LEAST.replace("= 8", "= 0"), "dimension");
+        check(&format!("{LEAST}weight = 0.0"), "weight");
+        check(&format!("{LEAST}weight = nan"), "weight");
     }
 }

@@ -24,7 +24,7 @@ fn models() -> Option<PathBuf> {
 }
 
 fn load(dir: &Path) -> OnnxEmbedder {
-    OnnxEmbedder::load(dir, None, 1).unwrap()
+    OnnxEmbedder::load(dir, &[], None, 1).unwrap()
 }
 
 async fn one(model: &OnnxEmbedder, text: &str, purpose: Purpose) -> Vec<f32> {
@@ -137,7 +137,7 @@ async fn a_folder_that_does_not_fit_says_what_is_wrong() {
     let Some(dir) = models() else { return };
     let dir = fs::canonicalize(dir).unwrap();
     let check = |folder: &Path, runtime: Option<&Path>, words: &[&str]| {
-        let error = match OnnxEmbedder::load(folder, runtime, 1) {
+        let error = match OnnxEmbedder::load(folder, &[], runtime, 1) {
             Ok(_) => "loaded".to_owned(),
             Err(EmbedError::Unusable { reason }) => reason,
             Err(EmbedError::Unavailable { reason }) => format!("worth a retry? {reason}"),
@@ -188,6 +188,6 @@ async fn other_settings_are_another_identity() {
     let other = folder_with(&dir, |text| {
         text.replace("query_prefix = \"", "query_prefix = \"x")
     });
-    let other = OnnxEmbedder::load(other.path(), None, 1).unwrap();
+    let other = OnnxEmbedder::load(other.path(), &[], None, 1).unwrap();
     assert_ne!(usual.identity(), other.identity());
 }
