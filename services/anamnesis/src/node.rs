@@ -8,6 +8,7 @@ use std::time::Duration;
 use anamnesis_adapters::graph::SqliteGraph;
 use anamnesis_adapters::master_key::MasterKeyError;
 use anamnesis_adapters::onnx_embedder::OnnxEmbedder;
+use anamnesis_adapters::query_cache::QueryCache;
 use anamnesis_adapters::records::SqliteRecords;
 use anamnesis_adapters::text::TantivyText;
 use anamnesis_adapters::vectors::SqliteVectors;
@@ -297,17 +298,16 @@ async fn check_positions(log: &Log, stores: &[Arc<dyn Projection>]) -> Result<()
 
 fn open_embedder(config: &Config) -> Result<Embed, NodeError> {
     Ok(match &config.embedding {
+        // Hashing a question again costs less than looking for it.
         EmbeddingConfig::Hash {} => Arc::new(HashEmbedder::new()),
         EmbeddingConfig::Onnx {
             dir,
             models,
             runtime,
             threads,
-        } => Arc::new(OnnxEmbedder::load(
-            dir,
-            models,
-            runtime.as_deref(),
-            *threads as usize,
-        )?),
+        } => {
+            let loaded = OnnxEmbedder::load(dir, models, runtime.as_deref(), *threads as usize)?;
+            Arc::new(QueryCache::new(Arc::new(loaded))?)
+        }
     })
 }

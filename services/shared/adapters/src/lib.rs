@@ -5,11 +5,12 @@
 //! - [`folder`]: who owns a data folder
 //! - [`records`], [`vectors`], [`graph`]: the authority and two legs, one SQLite file each
 //! - [`text`]: the third leg, on tantivy
-//! - [`onnx_embedder`]: a language model in this process
+//! - [`onnx_embedder`]: language models in this process; [`query_cache`]: questions asked again
 
 pub mod folder;
 pub mod graph;
 pub mod onnx_embedder;
+pub mod query_cache;
 pub mod records;
 pub mod sqlite_keyring;
 pub mod sqlite_log;

@@ -5,8 +5,8 @@
 //! and the sums are made in another order, and then a vector would depend on its neighbours.
 //!
 //! Several models make one vector: the vectors of all, one after another, each scaled so that the cosine
-//! of two such vectors is the weighted mean of the models' cosines. Stores, log and ranking see one model
-//! with one identity.
+//! of two such vectors is the weighted mean of the models' cosines. A model that reads no Chinese is left
+//! out where there is some. Stores, log and ranking see one model with one identity.
 
 mod model;
 mod runtime;
@@ -16,6 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anamnesis_domain::tokens;
 use anamnesis_pipeline::embedder::{EmbedError, Embedder, ModelIdentity, Purpose};
 use async_trait::async_trait;
 use tokio::sync::Semaphore;
@@ -28,13 +29,7 @@ pub struct OnnxEmbedder {
     identity: ModelIdentity,
     /// First come, first served, text by text: a question waits for one text of a long list, not for all.
     turn: Arc<Semaphore>,
-    parts: Arc<[Part]>,
-}
-
-struct Part {
-    model: Model,
-    /// What this model's part of a vector is multiplied with.
-    scale: f64,
+    models: Arc<[Model]>,
 }
 
 impl OnnxEmbedder {
@@ -64,19 +59,10 @@ impl OnnxEmbedder {
             models.push(Model::load(folder, settings, &environment, threads)?);
         }
         let identity = identity(&models);
-        let sum: f64 = models.iter().map(|model| model.settings.weight).sum();
-        let parts = models
-            .into_iter()
-            .map(|model| Part {
-                // The root, since a cosine has it from both vectors.
-                scale: (model.settings.weight / sum).sqrt(),
-                model,
-            })
-            .collect();
         Ok(Self {
             identity,
             turn: Arc::new(Semaphore::new(1)),
-            parts,
+            models: models.into(),
         })
     }
 }
@@ -127,10 +113,10 @@ impl Embedder for OnnxEmbedder {
             // come after a late one would each take a thread and wait for it there.
             let turn = self.turn.clone().acquire_owned().await;
             let turn = turn.map_err(|_| broken_off())?;
-            let (parts, text) = (self.parts.clone(), (*text).to_owned());
+            let (models, text) = (self.models.clone(), (*text).to_owned());
             let made = tokio::task::spawn_blocking(move || {
                 let _turn = turn;
-                joined(&parts, &text, purpose)
+                joined(&models, &text, purpose)
             });
             vectors.push(made.await.map_err(|_| broken_off())??);
         }
@@ -138,17 +124,38 @@ impl Embedder for OnnxEmbedder {
     }
 }
 
-/// The models' vectors, one after another. Their scales' squares sum to one, so the whole has length one.
-fn joined(parts: &[Part], text: &str, purpose: Purpose) -> Result<Vec<f32>, EmbedError> {
+/// The vectors of those models that read this text, one after another, and nothing where the others would
+/// stand. The scales' squares sum to one, so the whole has length one.
+fn joined(models: &[Model], text: &str, purpose: Purpose) -> Result<Vec<f32>, EmbedError> {
+    let scales = scales(models.iter().map(|model| &model.settings), text);
     let mut vector = Vec::new();
-    for part in parts {
-        let made = part.model.vector(text, purpose)?;
+    for (model, scale) in models.iter().zip(scales) {
+        if scale == 0.0 {
+            vector.resize(vector.len() + model.settings.dimension as usize, 0.0);
+            continue;
+        }
+        let made = model.vector(text, purpose)?;
         let scaled = made
             .into_iter()
-            .map(|component| (f64::from(component) * part.scale) as f32);
+            .map(|component| (f64::from(component) * scale) as f32);
         vector.extend(scaled);
     }
     Ok(vector)
+}
+
+/// What each model's part is multiplied with: the root of its weight, since a cosine has it from both
+/// vectors. A text that no model reads is left to all of them.
+fn scales<'a>(models: impl Iterator<Item = &'a Settings>, text: &str) -> Vec<f64> {
+    let has_han = text.chars().any(tokens::is_han);
+    let all: Vec<&Settings> = models.collect();
+    let is_read = all.iter().any(|model| model.han);
+    let weight = |model: &&Settings| match has_han && is_read && !model.han {
+        true => 0.0,
+        false => model.weight,
+    };
+    let sum: f64 = all.iter().map(weight).sum();
+    let scale = |model| (weight(model) / sum).sqrt();
+    all.iter().map(scale).collect()
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, EmbedError> {
@@ -157,4 +164,42 @@ fn read(path: &Path) -> Result<Vec<u8>, EmbedError> {
 
 fn unusable(reason: String) -> EmbedError {
     EmbedError::Unusable { reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(weight: f64, han: bool) -> Settings {
+        let text = format!(
+            "name = \"m\"\ndimension = 8\npooling = \"cls\"\nmax_tokens = 9\nlowercase = true\n\
+             weight = {weight:?}\nhan = {han}"
+        );
+        Settings::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn the_parts_of_a_vector_make_length_one_whoever_reads_the_text() {
+        let check = |models: &[(f64, bool)], text: &str, expected: &[f64]| {
+            let models: Vec<Settings> = models.iter().map(|(w, han)| model(*w, *han)).collect();
+            let squares: Vec<f64> = scales(models.iter(), text)
+                .iter()
+                .map(|scale| scale * scale)
+                .collect();
+            let difference = |(a, b): (&f64, &f64)| (a - b).abs();
+            let worst = squares
+                .iter()
+                .zip(expected)
+                .map(difference)
+                .fold(0.0, f64::max);
+            assert!(worst < 1e-9, "{text}: {squares:?}");
+        };
+        check(&[(1.0, true)], "过敏", &[1.0]);
+        check(&[(7.0, false)], "过敏", &[1.0]);
+        check(&[(1.0, true), (3.0, true)], "过敏", &[0.25, 0.75]);
+        let three = [(1.0, true), (1.0, true), (2.0, false)];
+        check(&three, "allergic", &[0.25, 0.25, 0.5]);
+        check(&three, "对 penicillin 过敏", &[0.5, 0.5, 0.0]);
+        check(&[(1.0, false), (1.0, false)], "过敏", &[0.5, 0.5]);
+    }
 }

@@ -38,6 +38,10 @@ pub(super) struct Settings {
     /// lie close together needs more.
     #[serde(default = "weight_default")]
     pub(super) weight: f64,
+    /// Whether it can read Chinese. One that cannot takes any two Chinese texts for alike, and beside other
+    /// models it is not asked about a text with a Han character.
+    #[serde(default = "han_default")]
+    pub(super) han: bool,
     #[serde(default)]
     pub(super) query_prefix: String,
     #[serde(default)]
@@ -50,6 +54,10 @@ fn model_default() -> String {
 
 fn tokenizer_default() -> String {
     "tokenizer.json".to_owned()
+}
+
+fn han_default() -> bool {
+    true
 }
 
 fn weight_default() -> f64 {
@@ -72,7 +80,7 @@ impl Settings {
         Ok((settings, written))
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         let settings: Self = toml::from_str(text).map_err(|error| error.message().to_owned())?;
         if settings.dimension == 0 || settings.max_tokens < 3 {
             return Err("dimension and max_tokens must leave room for a text".to_owned());
