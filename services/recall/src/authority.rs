@@ -299,17 +299,20 @@ pub(crate) fn show_both_sides(scored: &mut [Scored]) {
         })
         .collect();
     for (one, other) in pairs {
-        let relevance = scored
+        let (mut relevance, mut strength) = (0.0f64, 0.0f64);
+        for side in scored
             .iter()
             .filter(|scored| [one, other].contains(&scored.version.memory.id))
-            .map(|scored| scored.score.relevance)
-            .fold(0.0, f64::max);
+        {
+            relevance = relevance.max(side.score.relevance);
+            strength = strength.max(side.score.strength);
+        }
         for scored in scored.iter_mut() {
             let id = scored.version.memory.id;
             if id != one && id != other {
                 continue;
             }
-            scored.score.raise_relevance(relevance);
+            scored.score.raise(relevance, strength);
             let names = if id == one { other } else { one };
             scored
                 .version

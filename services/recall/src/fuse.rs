@@ -19,6 +19,24 @@ pub(crate) struct Evidence {
     pub graph: Option<usize>,
 }
 
+/// The most that a leg can think of a memory that it did not name: its last score when its list is full,
+/// and nothing otherwise. A memory that the other leg found is not as good as unrelated for it.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct AtMost {
+    pub bm25: f64,
+    pub cosine: Option<f64>,
+}
+
+impl AtMost {
+    pub(crate) fn of(text: &[Hit], vector: &[Hit]) -> Self {
+        let last = |hits: &[Hit]| hits.get(FUSED_MAX - 1).map(|hit| hit.score);
+        Self {
+            bm25: last(text).unwrap_or_default(),
+            cosine: last(vector),
+        }
+    }
+}
+
 /// Reciprocal rank fusion of the legs' hits; what only the graph or only one leg found is in it too.
 pub(crate) fn fuse(text: &[Hit], vector: &[Hit], graph: &[Hit]) -> Vec<(MemoryId, Evidence)> {
     let mut evidence: BTreeMap<MemoryId, Evidence> = BTreeMap::new();
@@ -79,6 +97,14 @@ mod tests {
         };
         assert_eq!(fused[0].1, expected);
         assert_eq!(fused.len(), 3);
+    }
+
+    #[test]
+    fn only_a_full_list_says_something_of_what_it_leaves_out() {
+        let full: Vec<Hit> = (0..60).map(|n| hit(n, f64::from(100 - n))).collect();
+        let at_most = AtMost::of(&full, &full[..10]);
+        assert_eq!(at_most.bm25, 51.0);
+        assert_eq!(at_most.cosine, None);
     }
 
     #[test]

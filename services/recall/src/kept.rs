@@ -274,6 +274,7 @@ mod tests {
             score: Score {
                 final_score: 0.7,
                 relevance: 0.8,
+                strength: 0.6,
                 recency: 0.9,
                 importance: 0.5,
                 access: 0.0,

@@ -2,12 +2,12 @@
 
 use anamnesis_domain::attribute::Attributes;
 use anamnesis_domain::decay;
-use anamnesis_domain::memory::Memory;
+use anamnesis_domain::memory::{Kind, Memory, Role};
 use anamnesis_domain::rank::{self, ScoreParts};
 use anamnesis_domain::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::fuse::Evidence;
+use crate::fuse::{AtMost, Evidence};
 use crate::terms::Terms;
 
 /// Relevance below which nothing is returned unless the caller asks for another floor. Lexical
@@ -18,6 +18,19 @@ pub const FLOOR: f64 = 0.45;
 /// What is left of the relevance of a memory that speaks of the opposite of what is asked about: it must
 /// not stand before the right one, and alone only when nearly every other word fits.
 const OPPOSITE: f64 = 0.6;
+
+/// What is left of the strength of a turn that was not the owner's, when the owner asks about themselves:
+/// an assistant's long answer repeats the words of what it was told and adds its own.
+const ANOTHERS_WORDS: f64 = 0.85;
+
+/// Whether it is what an assistant, a tool or a document said, as it was said.
+fn is_anothers_turn(memory: &Memory) -> bool {
+    memory.claim.kind == Kind::Episode
+        && match memory.claim.source.role {
+            Role::Assistant | Role::System | Role::Tool | Role::Document => true,
+            Role::User | Role::Clinician | Role::Record => false,
+        }
+}
 
 /// How vectors of the configured model are read.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -66,7 +79,11 @@ pub fn unrelated_cosine(model_id: &str) -> f64 {
 pub struct Score {
     #[serde(rename = "final")]
     pub final_score: f64,
+    /// Whether it answers: what the floor is about.
     pub relevance: f64,
+    /// How strongly it answers beside others: what they are ordered by.
+    #[serde(default)]
+    pub strength: f64,
     pub recency: f64,
     pub importance: f64,
     pub access: f64,
@@ -76,12 +93,13 @@ pub struct Score {
 }
 
 impl Score {
-    /// Lifts the relevance to at least `relevance`, and the final score with it.
-    pub(crate) fn raise_relevance(&mut self, relevance: f64) {
-        let lift = relevance - self.relevance;
+    /// Lifts relevance and strength to at least these, and the final score with them.
+    pub(crate) fn raise(&mut self, relevance: f64, strength: f64) {
+        self.relevance = self.relevance.max(relevance);
+        let lift = strength - self.strength;
         if lift > 0.0 {
-            self.relevance = relevance;
-            self.final_score = rounded(self.final_score + 0.55 * lift);
+            self.strength = strength;
+            self.final_score = rounded(self.final_score + rank::STRENGTH_PART * lift);
         }
     }
 }
@@ -112,6 +130,7 @@ fn rounded(value: f64) -> f64 {
 pub(crate) fn score(
     memory: &Memory,
     evidence: Evidence,
+    at_most: AtMost,
     terms: &Terms,
     model: Model,
     at: Timestamp,
@@ -121,10 +140,20 @@ pub(crate) fn score(
         Some((_, cosine)) if model.is_semantic => rank::dense_relevance(cosine, model.unrelated),
         Some(_) | None => 0.0,
     };
-    let relevance = if terms.rules_out(memory) {
-        OPPOSITE * lexical.max(dense)
+    let bm25 = evidence.text.map_or(at_most.bm25, |(_, bm25)| bm25);
+    let words = rank::lexical_strength(bm25, terms.words);
+    let cosine = evidence.vector.map(|(_, cosine)| cosine).or(at_most.cosine);
+    let meaning = cosine.map_or(0.0, |cosine| rank::dense_relevance(cosine, model.unrelated));
+    let strength = rank::strength(words, lexical, model.is_semantic.then_some(meaning));
+    let fits = if terms.rules_out(memory) {
+        OPPOSITE
     } else {
-        lexical.max(dense)
+        1.0
+    };
+    let voice = if terms.is_about_the_asker && is_anothers_turn(memory) {
+        ANOTHERS_WORDS
+    } else {
+        1.0
     };
     let half_life = half_life_days(memory);
     let access = match memory.last_accessed_at {
@@ -132,7 +161,7 @@ pub(crate) fn score(
         None => 0.0,
     };
     let parts = ScoreParts {
-        relevance: rounded(relevance),
+        strength: rounded(fits * voice * strength),
         recency: rounded(decay::recency(at.days_since(fresh_at(memory)), half_life)),
         importance: memory.claim.importance.share(),
         access: rounded(access),
@@ -144,7 +173,8 @@ pub(crate) fn score(
     };
     Score {
         final_score: rounded(parts.final_score()),
-        relevance: parts.relevance,
+        relevance: rounded(fits * lexical.max(dense)),
+        strength: parts.strength,
         recency: parts.recency,
         importance: parts.importance,
         access: parts.access,
@@ -181,8 +211,6 @@ fn half_life_days(memory: &Memory) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use anamnesis_domain::memory::Kind;
-
     use super::*;
     use crate::fixture::{Reader, at, claim, memory};
     use crate::understand::QueryReader as _;
@@ -209,12 +237,13 @@ mod tests {
         let score = score(
             &memory,
             Evidence::default(),
+            AtMost::default(),
             &terms("我对花生过敏吗"),
             HASH,
             now,
         );
         assert!((score.recency - 0.5).abs() < 1e-9);
-        let sum = 0.55 * score.relevance + 0.2 * 0.5 + 0.2 * score.importance + 0.1;
+        let sum = 0.85 * score.strength + 0.05 * 0.5 + 0.08 * score.importance + 0.05;
         assert!((score.final_score - sum).abs() < 1e-6);
         assert!(!staleness(&memory, now).stale);
         assert!(staleness(&memory, now.plus_millis(1)).stale);
@@ -229,12 +258,12 @@ mod tests {
         };
         let asked = terms("favourite colour");
         let now = at("2026-11-02T00:00:00Z");
-        assert_eq!(score(&memory, near, &asked, HASH, now).relevance, 0.0);
+        assert_eq!(score(&memory, near, AtMost::default(), &asked, HASH, now).relevance, 0.0);
         let semantic = Model {
             is_semantic: true,
             ..HASH
         };
-        assert!(score(&memory, near, &asked, semantic, now).relevance > 0.9);
+        assert!(score(&memory, near, AtMost::default(), &asked, semantic, now).relevance > 0.9);
     }
 
     #[test]

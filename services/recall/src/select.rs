@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use anamnesis_domain::ids::{EventTag, MemoryId};
 use anamnesis_domain::memory::{Kind, Status};
+use anamnesis_domain::rank::RECENCY_PART;
 use anamnesis_pipeline::stores::MemoryVersion;
 
 use crate::score::Score;
@@ -41,7 +42,7 @@ pub(crate) fn select(scored: Vec<Scored>, floor: f64, top_k: usize) -> Vec<Score
         .iter()
         .filter(|one| one.version.memory.protected)
         .collect();
-    let timeless = |one: &Scored| one.score.final_score - 0.20 * one.score.recency;
+    let timeless = |one: &Scored| one.score.final_score - RECENCY_PART * one.score.recency;
     protected.sort_by(|a, b| {
         timeless(b)
             .total_cmp(&timeless(a))
@@ -134,12 +135,12 @@ mod tests {
     use anamnesis_domain::memory::Memory;
 
     fn scored(memory: Memory, relevance: f64, recency: f64) -> Scored {
-        let protected = if memory.protected { 0.1 } else { 0.0 };
+        let protected = if memory.protected { 0.05 } else { 0.0 };
         let importance = memory.claim.importance.share();
         Scored {
             version: version(memory, 1),
             score: Score {
-                final_score: 0.55 * relevance + 0.2 * recency + 0.2 * importance + protected,
+                final_score: 0.85 * relevance + 0.05 * recency + 0.08 * importance + protected,
                 relevance,
                 recency,
                 importance,

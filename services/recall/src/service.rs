@@ -22,7 +22,7 @@ use crate::answer::{
     erased_since, subject_view,
 };
 use crate::authority::show_both_sides;
-use crate::fuse::fuse;
+use crate::fuse::{AtMost, fuse};
 use crate::kept::{Comparison, KeptAnswer, LATE, compare};
 use crate::legs::{self, Deadlines, Leg};
 use crate::metrics::{self, DEGRADED_TOTAL, OUTCOMES_TOTAL, RECEIPTS_TOTAL};
@@ -401,6 +401,7 @@ impl Recall {
             tokio::join!(self.legs(&reach, &understood), self.listed(&reach, &kinds));
         let [text, vector, graph] = legs;
         let fused = fuse(&text.hits, &vector.hits, &graph.hits);
+        let at_most = AtMost::of(&text.hits, &vector.hits);
         let confirmed = self.confirm(&reach, fused, listed?, text.checked).await?;
         let is_any_known = !confirmed.is_empty();
         let model = Model {
@@ -415,6 +416,7 @@ impl Recall {
                 let score = score(
                     &version.memory,
                     evidence,
+                    at_most,
                     &understood.terms,
                     model,
                     reach.at,

@@ -56,6 +56,10 @@ pub(crate) struct Terms {
     /// Whether a record about allergies as a whole ("no known drug allergies") answers for a thing.
     is_about_harm: bool,
     opposites: Opposites,
+    /// How many words the question is searched by.
+    pub words: usize,
+    /// Whether what the asker said is asked about, and not what was answered.
+    pub is_about_the_asker: bool,
 }
 
 impl Terms {
@@ -125,6 +129,8 @@ impl Terms {
             entities,
             is_about_harm,
             opposites: Opposites::of(question),
+            words: tokens::query_tokens(question).len(),
+            is_about_the_asker: !addresses_the_assistant(question),
         }
     }
 
@@ -187,6 +193,7 @@ impl Terms {
     pub(crate) fn relevance(&self, memory: &Memory, bm25: f64) -> f64 {
         let words: BTreeSet<String> = tokens::index_tokens(memory.claim.text.expose())
             .into_iter()
+            .chain(memory.speaker_tokens())
             .filter(|token| self.telling.contains(token))
             .collect();
         let says = |tokens: &Vec<String>| {
@@ -238,6 +245,26 @@ impl Terms {
             lexical
         }
     }
+}
+
+/// Whether a question is about what the assistant said: "what did you recommend", 你推荐过什么. "Can you
+/// tell me" asks it for something, and is about anything.
+fn addresses_the_assistant(question: &str) -> bool {
+    const ASKING: &[&str] = &["can", "could", "would", "will", "do", "please", "if"];
+    let lower = question.to_lowercase();
+    if lower.contains(['你', '您']) {
+        let asks_for_help = ["你能", "你可以", "您能", "您可以", "请你", "请您", "你知道", "你记得", "你还记得"];
+        return !asks_for_help.iter().any(|words| lower.contains(words));
+    }
+    let words: Vec<&str> = lower
+        .split(|c: char| !c.is_alphanumeric() && c != '\'')
+        .filter(|word| !word.is_empty())
+        .collect();
+    let is_you = |word: &str| matches!(word, "you" | "your" | "yours");
+    words.iter().enumerate().any(|(place, word)| {
+        let before = place.checked_sub(1).and_then(|before| words.get(before));
+        is_you(word) && !before.is_some_and(|before| ASKING.contains(before))
+    })
 }
 
 /// Kinds of memory that tell of such a thing.

@@ -8,6 +8,7 @@ use crate::ids::{EventTag, MemoryId, SourceTag};
 use crate::owner::Subject;
 use crate::text::Text;
 use crate::time::Timestamp;
+use crate::tokens;
 use crate::transition::Review;
 
 /// A share of one in thousandths, 0 to 1000: importance, confidence, stability. Whole numbers, because
@@ -295,6 +296,17 @@ pub struct Standing {
     pub confirms: Option<MemoryId>,
     /// The rule that decided, by its stable code.
     pub rule: String,
+}
+
+impl Memory {
+    /// Words that the name of a turn's speaker is found by; none for what was distilled, which is not about
+    /// whoever said it.
+    pub fn speaker_tokens(&self) -> Vec<String> {
+        match (&self.claim.source.speaker, self.claim.kind == Kind::Episode) {
+            (Some(speaker), true) => tokens::index_tokens(speaker.expose()),
+            (Some(_) | None, _) => Vec::new(),
+        }
+    }
 }
 
 /// A memory as callers see it (`domain.md` §3): the claim that represents it, what is believed of it,

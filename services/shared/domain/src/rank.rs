@@ -41,10 +41,30 @@ pub fn dense_relevance(cosine: f64, unrelated: f64) -> f64 {
     ((cosine - unrelated) / (1.0 - unrelated)).clamp(0.0, 1.0)
 }
 
-/// The parts of a final score (`domain.md` §5), each in [0, 1] before its weight.
+/// BM25 score per word of a question from which on more of it tells nothing: about what each word gives
+/// when an owner has thousands of memories and one of them says all.
+pub const BM25_PER_WORD: f64 = 4.0;
+
+/// How much of a question a BM25 score stands for, rare words counting more, in [0, 1].
+pub fn lexical_strength(bm25: f64, words: usize) -> f64 {
+    (bm25 / (BM25_PER_WORD * words.max(1) as f64)).clamp(0.0, 1.0)
+}
+
+/// What the legs say together, in [0, 1]: `words` by BM25, `covered` by how many of the telling words are
+/// said, `meaning` by the vectors; `None` where there is no language model. They are added and not the
+/// best of them taken, since two weak signs of one memory are more than one of another.
+pub fn strength(words: f64, covered: f64, meaning: Option<f64>) -> f64 {
+    match meaning {
+        Some(meaning) => (2.0 * words + covered + 2.0 * meaning) / 5.0,
+        None => (2.0 * words + covered) / 3.0,
+    }
+}
+
+/// The parts of a final score, each in [0, 1] before its weight.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ScoreParts {
-    pub relevance: f64,
+    /// How strongly the memory answers, whatever else is known of it ([`strength`]).
+    pub strength: f64,
     pub recency: f64,
     pub importance: f64,
     pub access: f64,
@@ -52,29 +72,33 @@ pub struct ScoreParts {
     pub protected: f64,
 }
 
-pub const PROTECTED_BOOST: f64 = 0.10;
+pub const PROTECTED_BOOST: f64 = 0.05;
+
+pub const STRENGTH_PART: f64 = 0.85;
+pub const RECENCY_PART: f64 = 0.05;
 
 impl ScoreParts {
-    /// `0.55 relevance + 0.20 recency + 0.20 importance + 0.05 access + protected boost`.
+    /// `0.85 strength + 0.05 recency + 0.08 importance + 0.02 access + protected boost`: what answers
+    /// stands first, and what else is known decides among memories that answer about as well.
     pub fn final_score(self) -> f64 {
-        0.55 * self.relevance
-            + 0.20 * self.recency
-            + 0.20 * self.importance
-            + 0.05 * self.access
+        STRENGTH_PART * self.strength
+            + RECENCY_PART * self.recency
+            + 0.08 * self.importance
+            + 0.02 * self.access
             + self.protected
     }
 }
 
 /// Parts from plain values; see [`crate::decay`] for recency and access.
 pub fn parts(
-    relevance: f64,
+    strength: f64,
     recency: f64,
     importance: Permille,
     access: f64,
     is_protected: bool,
 ) -> ScoreParts {
     ScoreParts {
-        relevance,
+        strength,
         recency,
         importance: importance.share(),
         access,
@@ -103,12 +127,20 @@ mod tests {
     #[test]
     fn the_formula_adds_up() {
         let parts = parts(1.0, 1.0, Permille::ONE, 1.0, true);
-        assert!((parts.final_score() - 1.1).abs() < 1e-12);
+        assert!((parts.final_score() - 1.05).abs() < 1e-12);
     }
 
     #[test]
     fn relevance_never_depends_on_the_list() {
         assert!((lexical_relevance(BM25_HALF) - 0.5).abs() < 1e-12);
         assert_eq!(dense_relevance(0.3, 0.3), 0.0);
+        assert_eq!(lexical_strength(8.0, 2), 1.0);
+        assert_eq!(lexical_strength(4.0, 2), 0.5);
+    }
+
+    #[test]
+    fn two_weak_signs_are_more_than_one() {
+        assert!(strength(0.5, 0.5, Some(0.5)) > strength(0.8, 0.0, Some(0.0)));
+        assert_eq!(strength(1.0, 1.0, None), 1.0);
     }
 }

@@ -1,9 +1,11 @@
 //! What each store should hold for a version, reduced to a hash: the fold's side of `audit diff`.
 
 use anamnesis_domain::ids::Hash;
+use anamnesis_domain::memory::Memory;
 use anamnesis_domain::tokens;
 use serde::Serialize;
 
+use crate::beside::Place;
 use crate::stores::{DecisionRow, MemoryVersion, OwnerRows, OwnerView, RowDigest, Store};
 
 /// Hash of a value's canonical JSON. Fields are written in the order of the type; maps are ordered.
@@ -21,10 +23,12 @@ pub fn decision_key(row: &DecisionRow) -> String {
 
 pub const OWNER_KEY: &str = "owner";
 
-/// Terms of a version's text with their frequencies, ascending: what a text index holds of it.
-pub fn term_frequencies(text: &str) -> Vec<(String, u32)> {
+/// Terms of a version with their frequencies, ascending: what a text index holds of it. Those of a turn
+/// are its words and the name of whoever said them.
+pub fn term_frequencies(memory: &Memory) -> Vec<(String, u32)> {
     let mut counts = std::collections::BTreeMap::new();
-    for token in tokens::index_tokens(text) {
+    let spoken = tokens::index_tokens(memory.claim.text.expose());
+    for token in spoken.into_iter().chain(memory.speaker_tokens()) {
         *counts.entry(token).or_insert(0) += 1;
     }
     counts.into_iter().collect()
@@ -35,9 +39,13 @@ pub fn records_hash(version: &MemoryVersion) -> Hash {
     hash_of(version)
 }
 
-/// Hash of a document of the text index: its facets and its terms.
-pub fn text_hash(facets: &crate::stores::Facets, terms: &[(String, u32)]) -> Hash {
-    hash_of(&(facets, terms))
+/// Hash of a document of the text index: its facets, its terms, and where it stands in its conversation.
+pub fn text_hash(
+    facets: &crate::stores::Facets,
+    terms: &[(String, u32)],
+    place: Option<Place>,
+) -> Hash {
+    hash_of(&(facets, terms, place))
 }
 
 /// Hash of a row of the vectors store: its facets and the vector's bytes.
@@ -80,7 +88,8 @@ pub fn expected_rows(store: Store, rows: &OwnerRows) -> Vec<RowDigest> {
             Store::Records => Some(records_hash(version)),
             Store::Text => Some(text_hash(
                 &facets,
-                &term_frequencies(version.memory.claim.text.expose()),
+                &term_frequencies(&version.memory),
+                Place::of(&version.memory),
             )),
             Store::Vectors => vector.as_ref().map(|vector| vector_hash(&facets, vector)),
             Store::Graph => Some(graph_hash(&facets, &version.memory.claim.entities)),

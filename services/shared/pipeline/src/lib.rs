@@ -14,6 +14,7 @@
 //! - [`doubles`]: in-memory implementations, stricter than the real thing
 //! - [`conformance`]: what any implementation of a port must pass
 
+pub mod beside;
 pub mod caller;
 pub mod chat;
 pub mod clock;

@@ -335,6 +335,16 @@ impl Filter {
             && !facets.is_confirmation
     }
 
+    /// Whether what a turn says may count for the turns beside it: it could answer itself, or would if it
+    /// did not repeat another.
+    pub fn hears(&self, facets: &Facets) -> bool {
+        let itself = Facets {
+            is_confirmation: false,
+            ..facets.clone()
+        };
+        self.admits(&itself)
+    }
+
     /// Whether the version was the current one at the cut: the population of the text statistics.
     pub fn is_live(&self, facets: &Facets) -> bool {
         facets.recorded_from < self.cut.0 && facets.recorded_to.is_none_or(|to| to >= self.cut.0)

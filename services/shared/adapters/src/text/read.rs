@@ -6,6 +6,7 @@ use anamnesis_domain::bm25::{self, Population};
 use anamnesis_domain::ids::{MemoryId, OwnerKey};
 use anamnesis_domain::owner::OwnerScope;
 use anamnesis_domain::time::Timestamp;
+use anamnesis_pipeline::beside::{Place, Stand, neighbours};
 use anamnesis_pipeline::stores::{Facets, Filter, Hit, RowDigest, StoreError};
 use anamnesis_pipeline::{digests, similarity};
 use tantivy::columnar::{BytesColumn, Column};
@@ -34,6 +35,7 @@ struct Row {
     recorded_to: Option<u64>,
     length: u64,
     is_confirmation: bool,
+    place: Option<Place>,
 }
 
 /// An owner's live documents, by segment and document number.
@@ -53,6 +55,8 @@ struct Columns {
     length: Option<Column<u64>>,
     confirmation: Option<Column<bool>>,
     traits: Option<BytesColumn>,
+    conversation: Option<Column<u64>>,
+    said_at: Option<Column<i64>>,
 }
 
 impl View {
@@ -67,31 +71,54 @@ impl View {
         let owner = filter.scope.key();
         let held = self.rows_of(owner)?;
         // Statistics count what was believed at the cut, whatever else the question filters by.
+        let live: Vec<bool> = held.rows.iter().map(|row| row.is_live(filter)).collect();
         let counted: Vec<bool> = held
             .rows
             .iter()
-            .map(|row| row.is_live(filter) && !row.is_confirmation)
+            .zip(&live)
+            .map(|(row, is_live)| *is_live && !row.is_confirmation)
             .collect();
+        let beside = held.beside(&live);
+        let lengths = held.lengths(&beside);
         let mut population = Population::default();
-        for row in held
-            .rows
-            .iter()
-            .zip(&counted)
-            .filter_map(|(row, counts)| counts.then_some(row))
-        {
+        for (length, _) in lengths.iter().zip(&counted).filter(|(_, counts)| **counts) {
             population.versions += 1;
-            population.tokens += row.length;
+            population.tokens += length;
         }
 
         let prefix = terms::prefix(owner);
+        let mut heard = Heard::new(&held, filter);
         let mut scores = vec![0.0f64; held.rows.len()];
+        // Of one term, by row: how often it is said in the turns beside; all zero between two terms.
+        let mut around = vec![0u64; held.rows.len()];
+        let mut own = vec![0u64; held.rows.len()];
         for term in terms {
             let found = self.occurrences(&held.rows, &prefix, term)?;
-            let found: Vec<_> = found.into_iter().filter(|(row, _)| counted[*row]).collect();
-            let with_term = found.len() as u64;
+            let with_term = found.iter().filter(|(row, _)| counted[*row]).count() as u64;
+            let mut touched: Vec<usize> = Vec::with_capacity(found.len());
             for (row, frequency) in found {
-                let length = held.rows[row].length;
-                scores[row] += bm25::term_score(population, with_term, frequency, length);
+                if counted[row] {
+                    own[row] = u64::from(frequency);
+                    touched.push(row);
+                }
+                if !live[row] {
+                    continue;
+                }
+                for neighbour in beside[row].iter().flatten().copied() {
+                    if counted[neighbour] && heard.hears(row)? {
+                        around[neighbour] += u64::from(frequency);
+                        touched.push(neighbour);
+                    }
+                }
+            }
+            for row in touched {
+                // A row that is touched twice counts once.
+                let (own, around) = (
+                    std::mem::take(&mut own[row]),
+                    std::mem::take(&mut around[row]),
+                );
+                let frequency = bm25::weighted(own, around);
+                scores[row] += bm25::term_score(population, with_term, frequency, lengths[row]);
             }
         }
 
@@ -178,7 +205,7 @@ impl View {
             }
             digests.push(RowDigest {
                 key: format!("{}/{:010}", row.memory, row.version),
-                hash: digests::text_hash(&held.facets(row, &mut traits)?, &tokens),
+                hash: digests::text_hash(&held.facets(row, &mut traits)?, &tokens, row.place),
             });
         }
         digests.sort();
@@ -268,7 +295,60 @@ impl Row {
     }
 }
 
+/// Whose words count for the turns beside them, looked up once per row.
+struct Heard<'a> {
+    rows: &'a Rows,
+    filter: &'a Filter,
+    traits: TraitsOf,
+    known: Vec<Option<bool>>,
+}
+
+impl<'a> Heard<'a> {
+    fn new(rows: &'a Rows, filter: &'a Filter) -> Self {
+        Self {
+            rows,
+            filter,
+            traits: TraitsOf::default(),
+            known: vec![None; rows.rows.len()],
+        }
+    }
+
+    fn hears(&mut self, row: usize) -> Result<bool, StoreError> {
+        if let Some(known) = self.known[row] {
+            return Ok(known);
+        }
+        let facets = self.rows.facets(&self.rows.rows[row], &mut self.traits)?;
+        let hears = self.filter.hears(&facets);
+        self.known[row] = Some(hears);
+        Ok(hears)
+    }
+}
+
 impl Rows {
+    /// The live rows right before and right after each live row in its conversation.
+    fn beside(&self, live: &[bool]) -> Vec<[Option<usize>; 2]> {
+        let stands: Vec<Stand> = self
+            .rows
+            .iter()
+            .zip(live)
+            .map(|(row, is_live)| Stand {
+                place: row.place.filter(|_| *is_live),
+                recorded_from: row.recorded_from,
+                memory: row.memory,
+            })
+            .collect();
+        neighbours(&stands)
+    }
+
+    fn lengths(&self, beside: &[[Option<usize>; 2]]) -> Vec<f64> {
+        let rows = self.rows.iter().zip(beside);
+        rows.map(|(row, beside)| {
+            let around = beside.iter().flatten().map(|one| self.rows[*one].length);
+            bm25::weighted(row.length, around.sum())
+        })
+        .collect()
+    }
+
     fn find(&self, segment: usize, doc: DocId) -> Option<usize> {
         self.rows
             .binary_search_by_key(&(segment, doc), |row| (row.segment, row.doc))
@@ -346,10 +426,14 @@ impl Columns {
             length: fast.column_opt(column::LENGTH).map_err(engine)?,
             confirmation: fast.column_opt(column::CONFIRMATION).map_err(engine)?,
             traits: fast.bytes(column::TRAITS).map_err(engine)?,
+            conversation: fast.column_opt(column::CONVERSATION).map_err(engine)?,
+            said_at: fast.column_opt(column::SAID_AT).map_err(engine)?,
         })
     }
 
     fn row(&self, segment: usize, doc: DocId) -> Result<Row, StoreError> {
+        let conversation = self.conversation.as_ref().and_then(|one| one.first(doc));
+        let said_at = self.said_at.as_ref().and_then(|one| one.first(doc));
         Ok(Row {
             segment,
             doc,
@@ -365,6 +449,10 @@ impl Columns {
                 .and_then(|column| column.first(doc)),
             length: value(&self.length, doc)?,
             is_confirmation: value(&self.confirmation, doc)?,
+            place: conversation.map(|conversation| Place {
+                conversation,
+                said_at: said_at.unwrap_or_default(),
+            }),
         })
     }
 }

@@ -8,6 +8,7 @@
 use anamnesis_domain::ids::{MemoryId, OwnerKey};
 use anamnesis_domain::memory::{Kind, Status};
 use anamnesis_domain::owner::Subject;
+use anamnesis_pipeline::beside::Place;
 use anamnesis_pipeline::digests;
 use anamnesis_pipeline::stores::{Facets, MemoryVersion};
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ use tantivy::{TantivyDocument, Term};
 use super::terms;
 
 /// Belongs to a generation; another number is another layout of the document.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 
 /// tantivy cuts a value beyond 65,535 bytes without an error; a longer one is written as several.
 const VALUE_BYTES_MAX: usize = 60_000;
@@ -37,6 +38,9 @@ pub(super) mod column {
     pub(in crate::text) const LENGTH: &str = "length";
     pub(in crate::text) const CONFIRMATION: &str = "confirmation";
     pub(in crate::text) const TRAITS: &str = "traits";
+    /// Of turns only ([`anamnesis_pipeline::beside::Place`]).
+    pub(in crate::text) const CONVERSATION: &str = "conversation";
+    pub(in crate::text) const SAID_AT: &str = "said_at";
 }
 
 #[derive(Clone, Copy)]
@@ -55,6 +59,8 @@ pub(super) struct Fields {
     length: Field,
     confirmation: Field,
     traits: Field,
+    conversation: Field,
+    said_at: Field,
 }
 
 /// The facets that are not numbers. Few combinations occur, so the column's dictionary is short.
@@ -89,6 +95,8 @@ pub(super) fn schema() -> (Schema, Fields) {
         length: builder.add_u64_field(column::LENGTH, FAST),
         confirmation: builder.add_bool_field(column::CONFIRMATION, FAST),
         traits: builder.add_bytes_field(column::TRAITS, FAST),
+        conversation: builder.add_u64_field(column::CONVERSATION, FAST),
+        said_at: builder.add_i64_field(column::SAID_AT, FAST),
     };
     (builder.build(), fields)
 }
@@ -118,7 +126,7 @@ impl Fields {
             context_tags,
             is_confirmation,
         } = version.facets();
-        let tokens = digests::term_frequencies(version.memory.claim.text.expose());
+        let tokens = digests::term_frequencies(&version.memory);
         let length: u64 = tokens
             .iter()
             .map(|(_, frequency)| u64::from(*frequency))
@@ -148,6 +156,10 @@ impl Fields {
         }
         document.add_u64(self.length, length);
         document.add_bool(self.confirmation, is_confirmation);
+        if let Some(place) = Place::of(&version.memory) {
+            document.add_u64(self.conversation, place.conversation);
+            document.add_i64(self.said_at, place.said_at);
+        }
         let traits = serde_json::to_vec(&traits).expect("plain data");
         for piece in traits.chunks(VALUE_BYTES_MAX) {
             document.add_bytes(self.traits, piece);

@@ -8,6 +8,7 @@ use anamnesis_domain::owner::OwnerScope;
 use async_trait::async_trait;
 
 use super::versions::{Versions, row_key};
+use crate::beside::{Place, Stand, neighbours};
 use crate::digests;
 use crate::feed::Batch;
 use crate::similarity;
@@ -15,8 +16,11 @@ use crate::stores::{
     Change, Checkpoint, Filter, Hit, LegAnswer, Projection, RowDigest, Store, StoreError, TextIndex,
 };
 
-/// Terms with their frequencies, ascending.
-type Terms = Vec<(String, u32)>;
+/// Terms with their frequencies, ascending, and where the version stands in its conversation.
+struct Terms {
+    terms: Vec<(String, u32)>,
+    place: Option<Place>,
+}
 
 pub struct MemoryText {
     versions: Mutex<Versions<Terms>>,
@@ -35,13 +39,14 @@ impl MemoryText {
 }
 
 fn frequency(terms: &Terms, term: &str) -> u32 {
+    let terms = &terms.terms;
     let place = terms.binary_search_by(|(held, _)| held.as_str().cmp(term));
     place.map_or(0, |place| terms[place].1)
 }
 
 fn length(terms: &Terms) -> u64 {
+    let terms = terms.terms.iter();
     terms
-        .iter()
         .map(|(_, frequency)| u64::from(*frequency))
         .sum()
 }
@@ -71,9 +76,10 @@ impl Projection for MemoryText {
                 next,
             },
             |version, _| {
-                Some(digests::term_frequencies(
-                    version.memory.claim.text.expose(),
-                ))
+                Some(Terms {
+                    terms: digests::term_frequencies(&version.memory),
+                    place: Place::of(&version.memory),
+                })
             },
         )
     }
@@ -86,7 +92,7 @@ impl Projection for MemoryText {
         let versions = self.lock();
         let rows = versions.of(scope).map(|(id, version, held)| RowDigest {
             key: row_key(id, version),
-            hash: digests::text_hash(&held.facets, &held.payload),
+            hash: digests::text_hash(&held.facets, &held.payload.terms, held.payload.place),
         });
         Ok(rows.collect())
     }
@@ -105,16 +111,35 @@ impl TextIndex for MemoryText {
         top: usize,
     ) -> Result<LegAnswer, StoreError> {
         let versions = self.lock();
-        let live: Vec<_> = versions
-            .live(filter)
-            .filter(|(_, _, held)| !held.facets.is_confirmation)
+        let live: Vec<_> = versions.live(filter).collect();
+        let stands: Vec<Stand> = live
+            .iter()
+            .map(|(memory, _, held)| Stand {
+                place: held.payload.place,
+                recorded_from: held.facets.recorded_from,
+                memory: *memory,
+            })
             .collect();
-        let population = Population {
-            versions: live.len() as u64,
-            tokens: live.iter().map(|(_, _, held)| length(&held.payload)).sum(),
-        };
+        let beside = neighbours(&stands);
+        let lengths: Vec<f64> = live
+            .iter()
+            .zip(&beside)
+            .map(|((_, _, held), beside)| {
+                let of = |one: usize| length(&live[one].2.payload);
+                let around = beside.iter().flatten().map(|one| of(*one)).sum();
+                bm25::weighted(length(&held.payload), around)
+            })
+            .collect();
+        let mut population = Population::default();
+        for ((_, _, held), length) in live.iter().zip(&lengths) {
+            if !held.facets.is_confirmation {
+                population.versions += 1;
+                population.tokens += length;
+            }
+        }
         let with_term = |term: &str| {
             live.iter()
+                .filter(|(_, _, held)| !held.facets.is_confirmation)
                 .filter(|(_, _, held)| frequency(&held.payload, term) > 0)
                 .count() as u64
         };
@@ -123,14 +148,22 @@ impl TextIndex for MemoryText {
             .map(|term| (term.as_str(), with_term(term)))
             .collect();
         let mut hits = Vec::new();
-        for (memory_id, version, held) in &live {
+        for (at, (memory_id, version, held)) in live.iter().enumerate() {
             if !filter.admits(&held.facets) {
                 continue;
             }
             let mut score = 0.0;
             for (term, with_term) in &weights {
-                let frequency = frequency(&held.payload, term);
-                score += bm25::term_score(population, *with_term, frequency, length(&held.payload));
+                let around = beside[at]
+                    .iter()
+                    .flatten()
+                    .map(|one| &live[*one].2)
+                    .filter(|held| filter.hears(&held.facets))
+                    .map(|held| u64::from(frequency(&held.payload, term)))
+                    .sum();
+                let own = u64::from(frequency(&held.payload, term));
+                let frequency = bm25::weighted(own, around);
+                score += bm25::term_score(population, *with_term, frequency, lengths[at]);
             }
             if score > 0.0 {
                 hits.push(Hit {

@@ -50,12 +50,12 @@ where
     script.play(&*index).await;
     let population = Population {
         versions: 3,
-        tokens: 8,
+        tokens: 8.0,
     };
-    let green = term_score(population, 1, 1, 3);
+    let green = term_score(population, 1, 1.0, 3.0);
     let expected = [
-        (id(1), green + term_score(population, 2, 1, 3)),
-        (id(2), term_score(population, 2, 2, 4)),
+        (id(1), green + term_score(population, 2, 1.0, 3.0)),
+        (id(2), term_score(population, 2, 2.0, 4.0)),
     ];
     let found = hits(&*index, &everything(1, 100), "green tea").await;
     let found: Vec<(MemoryId, f64)> = found.iter().map(|hit| (hit.memory_id, hit.score)).collect();
@@ -96,10 +96,10 @@ where
     let found = hits(&*index, &filter, "tea").await;
     let population = Population {
         versions: 4,
-        tokens: 4,
+        tokens: 4.0,
     };
     assert_eq!(found.len(), 1);
-    assert_eq!(found[0].score, term_score(population, 2, 1, 1));
+    assert_eq!(found[0].score, term_score(population, 2, 1.0, 1.0));
 }
 
 pub async fn statistics_are_those_of_the_cut<B>(fresh: impl Fn() -> B)
