@@ -258,7 +258,10 @@ mod tests {
         };
         let asked = terms("favourite colour");
         let now = at("2026-11-02T00:00:00Z");
-        assert_eq!(score(&memory, near, AtMost::default(), &asked, HASH, now).relevance, 0.0);
+        assert_eq!(
+            score(&memory, near, AtMost::default(), &asked, HASH, now).relevance,
+            0.0
+        );
         let semantic = Model {
             is_semantic: true,
             ..HASH

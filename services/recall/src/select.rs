@@ -7,6 +7,7 @@ use anamnesis_domain::memory::{Kind, Status};
 use anamnesis_domain::rank::RECENCY_PART;
 use anamnesis_pipeline::stores::MemoryVersion;
 
+use crate::latest::latest_first;
 use crate::score::Score;
 
 /// Most memories without protection that a context gets by default.
@@ -26,8 +27,15 @@ pub(crate) struct Scored {
 ///   counted once.
 /// - Half of the places are reserved for protected facts, chosen without regard to recency: an old
 ///   allergy that matches is never buried by what was said last week.
+/// - Of the owner's own turns that answer about as well the latest stands first, when the question asks for
+///   how things stand ([`crate::latest`]).
 /// - Equal scores are ordered by content, then by id, so the same state gives the same answer.
-pub(crate) fn select(scored: Vec<Scored>, floor: f64, top_k: usize) -> Vec<Scored> {
+pub(crate) fn select(
+    scored: Vec<Scored>,
+    floor: f64,
+    top_k: usize,
+    is_about_now: bool,
+) -> Vec<Scored> {
     let mut matching: Vec<Scored> = scored
         .into_iter()
         .filter(|one| one.score.relevance >= floor)
@@ -35,6 +43,9 @@ pub(crate) fn select(scored: Vec<Scored>, floor: f64, top_k: usize) -> Vec<Score
     drop_told_episodes(&mut matching);
     sort(&mut matching, |one| one.score.final_score);
     newcomers_behind(&mut matching);
+    if is_about_now {
+        latest_first(&mut matching);
+    }
     if matching.len() <= top_k {
         return matching;
     }
@@ -160,14 +171,14 @@ mod tests {
     #[test]
     fn nothing_below_the_floor_is_returned() {
         let weak = scored(memory(claim(Kind::Fact, "a")), 0.44, 1.0);
-        assert!(select(vec![weak], 0.45, 8).is_empty());
+        assert!(select(vec![weak], 0.45, 8, false).is_empty());
     }
 
     #[test]
     fn equal_scores_are_ordered_by_content() {
         let one = |text: &str| scored(memory(claim(Kind::Fact, text)), 0.8, 1.0);
-        let forth = select(vec![one("b"), one("a"), one("c")], 0.45, 8);
-        let back = select(vec![one("c"), one("a"), one("b")], 0.45, 8);
+        let forth = select(vec![one("b"), one("a"), one("c")], 0.45, 8, false);
+        let back = select(vec![one("c"), one("a"), one("b")], 0.45, 8, false);
         assert_eq!(texts(&forth), ["a", "b", "c"]);
         assert_eq!(texts(&back), texts(&forth));
     }
@@ -183,9 +194,9 @@ mod tests {
         let other = scored(memory(claim(Kind::Medication, "阿司匹林")), 0.8, 0.5);
         let all = vec![scored(new, 0.9, 1.0), held, other];
         let expected = ["华法林 5 mg", "华法林 50 mg", "阿司匹林"];
-        assert_eq!(texts(&select(all.clone(), 0.45, 8)), expected);
+        assert_eq!(texts(&select(all.clone(), 0.45, 8, false)), expected);
         let back = all.into_iter().rev().collect();
-        assert_eq!(texts(&select(back, 0.45, 8)), expected);
+        assert_eq!(texts(&select(back, 0.45, 8, false)), expected);
     }
 
     #[test]
@@ -203,7 +214,7 @@ mod tests {
                 1.0,
             ));
         }
-        let selected = select(all, 0.45, 4);
+        let selected = select(all, 0.45, 4, false);
         assert_eq!(selected.len(), 4);
         assert!(
             texts(&selected).contains(&"青霉素过敏"),
@@ -224,13 +235,16 @@ mod tests {
             scored(memory(told.clone()), 0.8, 1.0),
             scored(memory(other), 0.8, 1.0),
         ];
-        assert_eq!(texts(&select(all, 0.45, 8)), ["花生过敏", "花生酱很好吃"]);
+        assert_eq!(
+            texts(&select(all, 0.45, 8, false)),
+            ["花生过敏", "花生酱很好吃"]
+        );
         // The turn stays when what was distilled from it does not match the question.
         let all = vec![
             scored(memory(turn), 0.9, 1.0),
             scored(memory(told), 0.1, 1.0),
         ];
-        assert_eq!(select(all, 0.45, 8).len(), 1);
+        assert_eq!(select(all, 0.45, 8, false).len(), 1);
     }
 
     #[test]

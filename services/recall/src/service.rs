@@ -454,7 +454,7 @@ impl Recall {
             None
         };
         scored.retain(|one| !silent.has(one.version.memory.id));
-        let selected = select(scored, floor, ask.top_k);
+        let selected = select(scored, floor, ask.top_k, understood.is_about_now);
 
         let reason = match (selected.is_empty(), is_any_known) {
             (false, _) => None,

@@ -25,6 +25,13 @@ const BM25_PART: f64 = 0.05;
 /// share: it is what was asked for, whatever else the question says.
 const SAME_IDENTIFIER: f64 = 0.90;
 
+/// Relevance of a memory that was written down under a name which the question says, before its coverage:
+/// who writes "WiFi, network: …" will ask by that name, among whatever else they say.
+const NAMED: f64 = 0.55;
+const NAMED_COVERAGE: f64 = 0.30;
+/// Longest heading of a memory in characters: beyond it a colon ends no heading.
+const HEADING_CHARS_MAX: usize = 120;
+
 /// A thing weighs as two words: another thing of the same kind is no answer.
 const THING: f64 = 2.0;
 
@@ -241,9 +248,27 @@ impl Terms {
         };
         if has_identifier {
             lexical.max(SAME_IDENTIFIER)
+        } else if self.names_heading(&memory.claim) {
+            lexical.max(NAMED + NAMED_COVERAGE * share)
         } else {
             lexical
         }
+    }
+
+    /// Whether the question says one of the names under which a memory was explicitly written down.
+    fn names_heading(&self, claim: &Claim) -> bool {
+        let is_asked = |token: &String| {
+            let mut said = self
+                .terms
+                .iter()
+                .flat_map(|term| term.said.iter().flatten());
+            said.any(|asked| asked == token)
+        };
+        claim.explicit
+            && headings(claim.text.expose()).any(|name| {
+                let tokens = plain_tokens(name);
+                !tokens.is_empty() && tokens.iter().all(is_asked)
+            })
     }
 }
 
@@ -253,7 +278,17 @@ fn addresses_the_assistant(question: &str) -> bool {
     const ASKING: &[&str] = &["can", "could", "would", "will", "do", "please", "if"];
     let lower = question.to_lowercase();
     if lower.contains(['你', '您']) {
-        let asks_for_help = ["你能", "你可以", "您能", "您可以", "请你", "请您", "你知道", "你记得", "你还记得"];
+        let asks_for_help = [
+            "你能",
+            "你可以",
+            "您能",
+            "您可以",
+            "请你",
+            "请您",
+            "你知道",
+            "你记得",
+            "你还记得",
+        ];
         return !asks_for_help.iter().any(|words| lower.contains(words));
     }
     let words: Vec<&str> = lower
@@ -265,6 +300,18 @@ fn addresses_the_assistant(question: &str) -> bool {
         let before = place.checked_sub(1).and_then(|before| words.get(before));
         is_you(word) && !before.is_some_and(|before| ASKING.contains(before))
     })
+}
+
+/// The names before the first colon of a text, when it begins with names: `WiFi, network: …`.
+fn headings(text: &str) -> impl Iterator<Item = &str> {
+    let heading = text.split_once([':', '：']).map(|(heading, _)| heading);
+    let heading = heading.filter(|heading| {
+        let is_sentence =
+            heading.contains(". ") || heading.contains(['。', '?', '？', '!', '！', '\n']);
+        !is_sentence && heading.chars().count() <= HEADING_CHARS_MAX
+    });
+    let names = heading.into_iter();
+    names.flat_map(|heading| heading.split([',', '，', '、', ';', '；']))
 }
 
 /// Kinds of memory that tell of such a thing.
@@ -580,6 +627,47 @@ mod tests {
             true,
         );
         check("药物过敏", Kind::Medication, "我每天吃二甲双胍", false);
+    }
+
+    #[test]
+    fn a_memory_answers_to_the_names_that_it_was_written_down_under() {
+        let check = |question: &str, text: &str, clears: bool| {
+            let mut said = claim(Kind::Fact, text);
+            said.explicit = true;
+            let relevance = terms(question).relevance(&memory(said), 0.0);
+            assert_eq!(
+                relevance >= crate::score::FLOOR,
+                clears,
+                "{question} / {text}"
+            );
+        };
+        let note = "router, home network: the password is on the fridge";
+        check(
+            "so my cousin is coming over and wonders about the router thing",
+            note,
+            true,
+        );
+        check(
+            "does our home network reach the garden shed and the barn",
+            note,
+            true,
+        );
+        check(
+            "which network of clinics covers physiotherapy for knees",
+            note,
+            false,
+        );
+        let plain = "the router stands in the hall";
+        check(
+            "so my cousin is coming over and wonders about the router thing",
+            plain,
+            false,
+        );
+        check(
+            "周末客人要来，路由器怎么重启比较快",
+            "路由器、无线网：密码在冰箱上",
+            true,
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ use anamnesis_pipeline::stores::SubjectFilter;
 use chrono::{Datelike as _, Days, FixedOffset, NaiveDate, TimeZone as _};
 use unicode_normalization::UnicodeNormalization as _;
 
+use crate::latest::is_about_now;
 use crate::request::Ask;
 use crate::terms::Terms;
 
@@ -52,6 +53,8 @@ pub(crate) struct Understood {
     pub terms: Terms,
     /// Kinds that the question asks for by a word.
     pub kinds: Vec<Kind>,
+    /// Whether how things stand is asked for, so that the latest of several answers is meant.
+    pub is_about_now: bool,
     /// Tokens for the text leg.
     pub search: Vec<String>,
     /// Those of them that the question does not have itself.
@@ -87,6 +90,7 @@ pub(crate) fn understand(
     search.extend(added.iter().cloned());
     Understood {
         kinds: terms.kinds(),
+        is_about_now: ask.as_of.is_none() && when == When::Unsaid && is_about_now(&question),
         when,
         rewritten: Text::new(rewritten),
         subject,

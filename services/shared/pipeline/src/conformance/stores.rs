@@ -284,6 +284,7 @@ macro_rules! text_cases {
         $crate::store_cases!(text, $fresh,
             a_score_is_the_formula_of_the_domain
             statistics_are_taken_before_the_filter
+            a_turn_is_found_by_what_was_said_beside_it
             statistics_are_those_of_the_cut
             other_owners_change_no_score
             chinese_and_english_are_found_alike

@@ -46,9 +46,7 @@ fn frequency(terms: &Terms, term: &str) -> u32 {
 
 fn length(terms: &Terms) -> u64 {
     let terms = terms.terms.iter();
-    terms
-        .map(|(_, frequency)| u64::from(*frequency))
-        .sum()
+    terms.map(|(_, frequency)| u64::from(*frequency)).sum()
 }
 
 #[async_trait]

@@ -1,13 +1,13 @@
 //! What a text index must pass beside [`super::projection`].
 
-use anamnesis_domain::bm25::{Population, term_score};
+use anamnesis_domain::bm25::{BESIDE, Population, term_score};
 use anamnesis_domain::ids::MemoryId;
-use anamnesis_domain::memory::{Kind, Memory};
+use anamnesis_domain::memory::{Kind, Memory, Status};
 use anamnesis_domain::text::Text;
 use anamnesis_domain::tokens::query_tokens;
 
 use super::Backend;
-use super::script::{Script, everything, id, memory, memory_with};
+use super::script::{START, Script, everything, id, memory, memory_with};
 use crate::stores::{Filter, Hit, TextIndex};
 
 async fn hits(index: &dyn TextIndex, filter: &Filter, query: &str) -> Vec<Hit> {
@@ -100,6 +100,62 @@ where
     };
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].score, term_score(population, 2, 1.0, 1.0));
+}
+
+pub async fn a_turn_is_found_by_what_was_said_beside_it<B>(fresh: impl Fn() -> B)
+where
+    B: Backend<Store = dyn TextIndex>,
+{
+    let turn = |number: u8, conversation: &str, minute: i64, text: &str| {
+        memory_with(number, "", |memory| {
+            memory.claim.kind = Kind::Episode;
+            memory.claim.text = Text::new(text);
+            memory.claim.source.conversation_id = Some(conversation.to_owned());
+            memory.claim.source.at = START.plus_millis(minute * 60_000);
+        })
+    };
+    let place = fresh();
+    let index = place.open().await.unwrap();
+    let mut script = Script::default();
+    // What was said later is decided first: the time it was said at tells what stands beside what.
+    script.decide(
+        1,
+        vec![
+            turn(2, "a", 2, "lake tahoe"),
+            turn(1, "a", 1, "where camping"),
+            turn(3, "a", 3, "lovely"),
+            turn(4, "b", 2, "forest"),
+        ],
+    );
+    script.play(&*index).await;
+    let all = everything(1, script.end(1));
+    let population = Population {
+        versions: 4,
+        // 2 + 2/2, 2 + (2 + 1)/2, 1 + 2/2 and 1.
+        tokens: 3.0 + 3.5 + 2.0 + 1.0,
+    };
+    let expected = [
+        (id(1), term_score(population, 1, 1.0, 3.0)),
+        (id(2), term_score(population, 1, BESIDE, 3.5)),
+    ];
+    let found = hits(&*index, &all, "camping").await;
+    let found: Vec<(MemoryId, f64)> = found.iter().map(|hit| (hit.memory_id, hit.score)).collect();
+    assert_eq!(found, expected);
+
+    // What may not answer says nothing for those beside it.
+    script.decide(
+        1,
+        vec![memory_with(1, "", |memory| {
+            memory.claim = turn(1, "a", 1, "where camping").claim;
+            memory.standing.status = Status::Restricted;
+        })],
+    );
+    script.play(&*index).await;
+    let readable = Filter {
+        statuses: vec![Status::Active],
+        ..everything(1, script.end(1))
+    };
+    assert!(ids(&*index, &readable, "camping").await.is_empty());
 }
 
 pub async fn statistics_are_those_of_the_cut<B>(fresh: impl Fn() -> B)
