@@ -17,7 +17,7 @@ pub const INBOX_READ_TOTAL: &str = "anamnesis_intake_inbox_read_total";
 pub const TOPICS: [&str; 2] = ["conversation", "quarantine"];
 
 /// Codes of refused events. One that is not in this list is counted as `other`.
-pub const CODES: [&str; 27] = [
+pub const CODES: [&str; 28] = [
     "body_too_large",
     "empty_record",
     "field_too_long",
@@ -29,6 +29,7 @@ pub const CODES: [&str; 27] = [
     "missing_field",
     "not_a_statement",
     "other",
+    "owner_mismatch",
     "record_too_large",
     "registry_not_configured",
     "role_required",

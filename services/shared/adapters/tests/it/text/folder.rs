@@ -151,7 +151,7 @@ async fn what_cannot_be_used_says_what_to_do() {
         opened_after(wider, |_| ()).await,
         &["1 partitions", "has 4", rebuild],
     );
-    let newer = |dir: &Path| in_meta(dir, r#"\"format\":1"#, r#"\"format\":9"#);
+    let newer = |dir: &Path| in_meta(dir, r#"\"format\":2"#, r#"\"format\":9"#);
     check(
         opened_after(ONE, newer).await,
         &["newer version", "format 9", rebuild],
