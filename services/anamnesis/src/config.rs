@@ -5,6 +5,7 @@
 //! and not in code paths. A kind without settings is an empty struct variant, because serde lets a unit
 //! variant ignore unknown keys. What goes wrong while reading is told by [`ConfigError`].
 
+mod embedding;
 mod error;
 mod extraction;
 mod layers;
@@ -26,6 +27,7 @@ use figment::Figment;
 use figment::providers::Serialized;
 use serde::{Deserialize, Serialize};
 
+pub use self::embedding::{EmbeddingConfig, EndpointEmbedding};
 pub use self::error::ConfigError;
 pub use self::extraction::{ChatExtraction, Episodes, ExtractionConfig};
 use self::layers::{Environment, File, Kinds};
@@ -266,36 +268,6 @@ impl Default for GraphConfig {
     fn default() -> Self {
         Self::Sqlite {}
     }
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum EmbeddingConfig {
-    /// No language model: vectors say only which words two texts share, and every answer says so.
-    Hash {},
-    Onnx {
-        /// Folder that `infra/get-models.sh` filled.
-        dir: PathBuf,
-        /// Folders in `dir`, each with a model: their vectors are joined to one. None: the model of `dir`.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        models: Vec<String>,
-        /// The ONNX runtime's shared library; looked for in `dir` unless named.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        runtime: Option<PathBuf>,
-        #[serde(default = "threads_default")]
-        threads: u32,
-    },
-}
-
-impl Default for EmbeddingConfig {
-    fn default() -> Self {
-        Self::Hash {}
-    }
-}
-
-/// One: recalls run side by side, and two threads per sentence only take turns on two cores.
-fn threads_default() -> u32 {
-    1
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

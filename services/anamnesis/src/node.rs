@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use anamnesis_adapters::graph::SqliteGraph;
 use anamnesis_adapters::master_key::MasterKeyError;
-use anamnesis_adapters::onnx_embedder::OnnxEmbedder;
-use anamnesis_adapters::query_cache::QueryCache;
 use anamnesis_adapters::records::SqliteRecords;
 use anamnesis_adapters::text::TantivyText;
 use anamnesis_adapters::vectors::SqliteVectors;
@@ -16,7 +14,6 @@ use anamnesis_domain::input::Topic;
 use anamnesis_pipeline::clock::{Clock, SystemClock};
 use anamnesis_pipeline::consumer::StageError;
 use anamnesis_pipeline::embedder::{Embed, EmbedError};
-use anamnesis_pipeline::hash_embedder::HashEmbedder;
 use anamnesis_pipeline::keyring::KeyringError;
 use anamnesis_pipeline::log::{Log, LogError};
 use anamnesis_pipeline::stores::{GraphIndex, Projection, Store, StoreError, Stores, VectorIndex};
@@ -27,9 +24,7 @@ use anamnesis_servers::qdrant::{Place, QdrantVectors};
 use anamnesis_servers::shard::client;
 
 use crate::base::Base;
-use crate::config::{
-    Config, EmbeddingConfig, GraphConfig, LogConfig, RecordsConfig, VectorsConfig,
-};
+use crate::config::{Config, GraphConfig, LogConfig, RecordsConfig, VectorsConfig};
 use crate::generations::{Generations, GenerationsError};
 use crate::role::Role;
 
@@ -151,7 +146,7 @@ impl Node {
     /// As [`Node::open`].
     pub async fn over(base: Base, role: Role, next: &[Store]) -> Result<Self, NodeError> {
         let config = &base.config;
-        let embed = open_embedder(config)?;
+        let embed = config.embedding.open()?;
         let generations = Generations::open(&config.data_dir.join("stores"))?;
         let mut remote = Remote::new();
         let folder = |store: Store| {
@@ -294,20 +289,4 @@ async fn check_positions(log: &Log, stores: &[Arc<dyn Projection>]) -> Result<()
         }
     }
     Ok(())
-}
-
-fn open_embedder(config: &Config) -> Result<Embed, NodeError> {
-    Ok(match &config.embedding {
-        // Hashing a question again costs less than looking for it.
-        EmbeddingConfig::Hash {} => Arc::new(HashEmbedder::new()),
-        EmbeddingConfig::Onnx {
-            dir,
-            models,
-            runtime,
-            threads,
-        } => {
-            let loaded = OnnxEmbedder::load(dir, models, runtime.as_deref(), *threads as usize)?;
-            Arc::new(QueryCache::new(Arc::new(loaded))?)
-        }
-    })
 }

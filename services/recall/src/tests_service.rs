@@ -1,12 +1,15 @@
 //! Recall as a whole over the in-memory stores: what was remembered, what is answered, as of when.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anamnesis_domain::ids::{EventTag, MemoryId};
 use anamnesis_domain::input::{Position, Topic};
 use anamnesis_domain::memory::{Kind, Memory, Permille, Status};
 use anamnesis_domain::owner::Subject;
+use anamnesis_pipeline::doubles::embedder::SlowOrFailingEmbedder;
+use anamnesis_pipeline::embedder::Embed;
 use anamnesis_pipeline::hash_embedder::HashEmbedder;
 
 use crate::answer::{Answer, Reason};
@@ -470,6 +473,20 @@ async fn a_leg_that_is_late_or_fails_is_declared_and_the_answer_still_comes() {
         let answer = world.asks("p1", Ask::new("花生过敏")).await;
         assert_eq!(texts(&answer), ["我对花生过敏"], "{leg}");
         assert_eq!(answer.degraded, [leg]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_embedding_that_is_late_or_fails_costs_the_vectors_only() {
+    let hash: Embed = Arc::new(HashEmbedder::new());
+    let late = SlowOrFailingEmbedder::slow(hash.clone(), Duration::from_secs(9));
+    let broken = SlowOrFailingEmbedder::failing(hash, u64::MAX);
+    for embed in [late, broken] {
+        let mut world = patient(&[plain(Kind::Allergy, "我对花生过敏")]).await;
+        world.parts.embed = Arc::new(embed);
+        let answer = world.asks("p1", Ask::new("花生过敏")).await;
+        assert_eq!(texts(&answer), ["我对花生过敏"]);
+        assert_eq!(answer.degraded, ["vector"]);
     }
 }
 

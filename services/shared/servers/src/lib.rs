@@ -2,6 +2,7 @@
 //! the shards of our own indexers.
 
 pub mod chat;
+pub mod embeddings;
 pub mod generations;
 pub mod kafka;
 pub mod live;

@@ -22,7 +22,7 @@ use crate::model::turn;
 
 /// What the server does with one call.
 #[derive(Clone, Debug)]
-enum Act {
+pub(crate) enum Act {
     /// Status, further header lines, body.
     Answer(u16, &'static str, String),
     /// Takes the question and says nothing.
@@ -34,16 +34,16 @@ enum Act {
 }
 
 /// A server on loopback that does what a test says, call by call; the last act is repeated.
-struct Scripted {
-    url: String,
+pub(crate) struct Scripted {
+    pub(crate) url: String,
     calls: Arc<AtomicUsize>,
-    bodies: Arc<std::sync::Mutex<Vec<String>>>,
+    pub(crate) bodies: Arc<std::sync::Mutex<Vec<String>>>,
     stop: CancellationToken,
     served: JoinHandle<()>,
 }
 
 impl Scripted {
-    async fn start(acts: Vec<Act>) -> Self {
+    pub(crate) async fn start(acts: Vec<Act>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
         let calls = Arc::new(AtomicUsize::new(0));
@@ -95,11 +95,11 @@ impl Scripted {
         }
     }
 
-    fn calls(&self) -> usize {
+    pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
 
-    async fn end(self) {
+    pub(crate) async fn end(self) {
         self.stop.cancel();
         self.served.await.unwrap();
     }
@@ -140,12 +140,12 @@ fn completion(content: &str) -> Act {
     Act::Answer(200, "", body.to_string())
 }
 
-fn status(status: u16, headers: &'static str) -> Act {
+pub(crate) fn status(status: u16, headers: &'static str) -> Act {
     // Servers like to repeat what they were asked.
     Act::Answer(status, headers, "canary 我对花生过敏".to_owned())
 }
 
-fn raw(body: impl Into<String>) -> Act {
+pub(crate) fn raw(body: impl Into<String>) -> Act {
     Act::Answer(200, "content-type: application/json\r\n", body.into())
 }
 

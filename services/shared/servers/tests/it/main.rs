@@ -3,6 +3,7 @@ mod neo4j;
 mod postgres;
 
 mod chat;
+mod embeddings;
 mod kafka;
 mod model;
 mod qdrant;
