@@ -2,7 +2,7 @@
 //! the authority check every memory, scores, and says so when it does not know.
 //!
 //! - [`request`]: what a caller may ask
-//! - [`understand`], `asked`, `cues`, `terms`, `opposites`: what the question is about, and how much of it a
+//! - [`understand`], `asked`, `cues`, `days`, `terms`, `opposites`: what the question is about, and how much of it a
 //!   memory says
 //! - `reach`, `relatives`: which memories may answer at all
 //! - `legs`, `fuse`: what the stores propose; `authority`: what is confirmed of it
@@ -34,6 +34,7 @@ pub mod understand;
 mod asked;
 mod authority;
 mod cues;
+mod days;
 mod fuse;
 mod latest;
 mod legs;

@@ -23,6 +23,10 @@ const OPPOSITE: f64 = 0.6;
 /// an assistant's long answer repeats the words of what it was told and adds its own.
 const ANOTHERS_WORDS: f64 = 0.85;
 
+/// What a memory gains that was said on a day which the question names: more than words and meaning commonly
+/// tell apart, since the day is what the asker is sure of.
+const ON_THE_DAY: f64 = 0.25;
+
 /// Whether it is what an assistant, a tool or a document said, as it was said.
 fn is_anothers_turn(memory: &Memory) -> bool {
     memory.claim.kind == Kind::Episode
@@ -135,7 +139,13 @@ pub(crate) fn score(
     model: Model,
     at: Timestamp,
 ) -> Score {
-    let lexical = terms.relevance(memory, evidence.text.map_or(0.0, |(_, bm25)| bm25));
+    let found = evidence.text.map_or(0.0, |(_, bm25)| bm25);
+    let (lexical, said) = terms.covered(memory, found);
+    let covered = if memory.claim.kind == Kind::Episode {
+        said
+    } else {
+        lexical
+    };
     let dense = match evidence.vector {
         Some((_, cosine)) if model.is_semantic => rank::dense_relevance(cosine, model.unrelated),
         Some(_) | None => 0.0,
@@ -144,7 +154,7 @@ pub(crate) fn score(
     let words = rank::lexical_strength(bm25, terms.words);
     let cosine = evidence.vector.map(|(_, cosine)| cosine).or(at_most.cosine);
     let meaning = cosine.map_or(0.0, |cosine| rank::dense_relevance(cosine, model.unrelated));
-    let strength = rank::strength(words, lexical, model.is_semantic.then_some(meaning));
+    let strength = rank::strength(words, covered, model.is_semantic.then_some(meaning));
     let fits = if terms.rules_out(memory) {
         OPPOSITE
     } else {
@@ -160,8 +170,13 @@ pub(crate) fn score(
         Some(last) => decay::access(memory.access_count, at.days_since(last), half_life),
         None => 0.0,
     };
+    let day = if terms.days.iter().any(|day| day.is_of(memory)) {
+        ON_THE_DAY
+    } else {
+        0.0
+    };
     let parts = ScoreParts {
-        strength: rounded(fits * voice * strength),
+        strength: rounded((fits * voice * strength + day).min(1.0)),
         recency: rounded(decay::recency(at.days_since(fresh_at(memory)), half_life)),
         importance: memory.claim.importance.share(),
         access: rounded(access),
@@ -243,7 +258,7 @@ mod tests {
             now,
         );
         assert!((score.recency - 0.5).abs() < 1e-9);
-        let sum = 0.85 * score.strength + 0.05 * 0.5 + 0.08 * score.importance + 0.05;
+        let sum = 0.90 * score.strength + 0.04 * 0.5 + 0.05 * score.importance + 0.05;
         assert!((score.final_score - sum).abs() < 1e-6);
         assert!(!staleness(&memory, now).stale);
         assert!(staleness(&memory, now.plus_millis(1)).stale);

@@ -151,7 +151,7 @@ mod tests {
         Scored {
             version: version(memory, 1),
             score: Score {
-                final_score: 0.85 * relevance + 0.05 * recency + 0.08 * importance + protected,
+                final_score: 0.90 * relevance + 0.04 * recency + 0.05 * importance + protected,
                 relevance,
                 recency,
                 importance,

@@ -13,6 +13,7 @@ use anamnesis_domain::tokens;
 
 use crate::asked::Parts;
 use crate::cues;
+use crate::days::Day;
 use crate::opposites::Opposites;
 use crate::understand::QueryReader;
 
@@ -65,6 +66,8 @@ pub(crate) struct Terms {
     opposites: Opposites,
     /// How many words the question is searched by.
     pub words: usize,
+    /// Days that the question names.
+    pub days: Vec<Day>,
     /// Whether what the asker said is asked about, and not what was answered.
     pub is_about_the_asker: bool,
 }
@@ -137,6 +140,7 @@ impl Terms {
             is_about_harm,
             opposites: Opposites::of(question),
             words: tokens::query_tokens(question).len(),
+            days: Vec::new(),
             is_about_the_asker: !addresses_the_assistant(question),
         }
     }
@@ -198,6 +202,13 @@ impl Terms {
 
     /// Lexical relevance of a memory, 0 to 1.
     pub(crate) fn relevance(&self, memory: &Memory, bm25: f64) -> f64 {
+        self.covered(memory, bm25).0
+    }
+
+    /// Lexical relevance, and the share of the question that the memory's own words and things cover. A word
+    /// that only tells of a kind ("like" of a preference) says which memories of that kind may answer;
+    /// in a turn it says next to nothing.
+    pub(crate) fn covered(&self, memory: &Memory, bm25: f64) -> (f64, f64) {
         let words: BTreeSet<String> = tokens::index_tokens(memory.claim.text.expose())
             .into_iter()
             .chain(memory.speaker_tokens())
@@ -206,7 +217,7 @@ impl Terms {
         let says = |tokens: &Vec<String>| {
             !tokens.is_empty() && tokens.iter().all(|token| words.contains(token))
         };
-        let (mut covered, mut all) = (0.0, 0.0);
+        let (mut covered, mut said, mut all) = (0.0, 0.0, 0.0);
         let mut has_identifier = false;
         for term in &self.terms {
             all += term.weight;
@@ -231,10 +242,13 @@ impl Terms {
             if is_said || is_named || is_asked || is_held {
                 covered += term.weight;
             }
+            if is_said || is_named {
+                said += term.weight;
+            }
             has_identifier |= is_said && term.is_identifier;
         }
         if all == 0.0 {
-            return 0.0;
+            return (0.0, 0.0);
         }
         let share = covered / all;
         let frequency = rank::lexical_relevance(bm25.max(0.0));
@@ -246,13 +260,14 @@ impl Terms {
         } else {
             0.0
         };
-        if has_identifier {
+        let lexical = if has_identifier {
             lexical.max(SAME_IDENTIFIER)
         } else if self.names_heading(&memory.claim) {
             lexical.max(NAMED + NAMED_COVERAGE * share)
         } else {
             lexical
-        }
+        };
+        (lexical, said / all)
     }
 
     /// Whether the question says one of the names under which a memory was explicitly written down.

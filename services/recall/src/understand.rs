@@ -12,6 +12,7 @@ use anamnesis_pipeline::stores::SubjectFilter;
 use chrono::{Datelike as _, Days, FixedOffset, NaiveDate, TimeZone as _};
 use unicode_normalization::UnicodeNormalization as _;
 
+use crate::days::days_named;
 use crate::latest::is_about_now;
 use crate::request::Ask;
 use crate::terms::Terms;
@@ -83,8 +84,15 @@ pub(crate) fn understand(
         .clone()
         .unwrap_or_else(|| about(&question, &lower, ask, reader));
     let (when, without_time) = when(&lower, now, zone_minutes);
-    let telling = format!("{without_time}{from_task}");
-    let terms = Terms::of(&telling, reader.entities(&rewritten), reader);
+    let named = days_named(&without_time);
+    let mut telling = without_time;
+    for (_, words) in &named {
+        // Bytes for bytes: later ranges still point at their words.
+        telling.replace_range(words.clone(), &" ".repeat(words.len()));
+    }
+    let telling = format!("{telling}{from_task}");
+    let mut terms = Terms::of(&telling, reader.entities(&rewritten), reader);
+    terms.days = named.into_iter().map(|(day, _)| day).collect();
     let mut search = tokens::query_tokens(&rewritten);
     let added = terms.added(&search);
     search.extend(added.iter().cloned());
@@ -327,7 +335,7 @@ fn named_days(lower: &str) -> Option<Said<'_>> {
     None
 }
 
-fn month_of(word: &str) -> Option<u32> {
+pub(crate) fn month_of(word: &str) -> Option<u32> {
     const MONTHS: [&str; 12] = [
         "january",
         "february",

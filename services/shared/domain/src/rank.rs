@@ -74,17 +74,17 @@ pub struct ScoreParts {
 
 pub const PROTECTED_BOOST: f64 = 0.05;
 
-pub const STRENGTH_PART: f64 = 0.85;
-pub const RECENCY_PART: f64 = 0.05;
+pub const STRENGTH_PART: f64 = 0.90;
+pub const RECENCY_PART: f64 = 0.04;
 
 impl ScoreParts {
-    /// `0.85 strength + 0.05 recency + 0.08 importance + 0.02 access + protected boost`: what answers
+    /// `0.90 strength + 0.04 recency + 0.05 importance + 0.01 access + protected boost`: what answers
     /// stands first, and what else is known decides among memories that answer about as well.
     pub fn final_score(self) -> f64 {
         STRENGTH_PART * self.strength
             + RECENCY_PART * self.recency
-            + 0.08 * self.importance
-            + 0.02 * self.access
+            + 0.05 * self.importance
+            + 0.01 * self.access
             + self.protected
     }
 }
