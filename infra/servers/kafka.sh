@@ -104,11 +104,14 @@ running() {
 
 # A certificate that its own listener is known by, and a password for whoever asks there.
 make_secrets() {
+    local keytool
+    # Beside java, where the package manager makes no link of its own.
+    keytool=$(command -v keytool) || keytool=$(dirname "$(readlink -f "$(command -v java)")")/keytool
     (umask 077 && head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$dir/password")
     rm -f "$dir/broker.p12"
-    keytool -genkeypair -alias broker -keyalg EC -validity 3650 -dname CN=127.0.0.1 -ext san=ip:127.0.0.1 \
+    "$keytool" -genkeypair -alias broker -keyalg EC -validity 3650 -dname CN=127.0.0.1 -ext san=ip:127.0.0.1 \
         -storetype PKCS12 -keystore "$dir/broker.p12" -storepass "$(cat "$dir/password")" >"$dir/keytool.log" 2>&1 &&
-        keytool -exportcert -rfc -alias broker -keystore "$dir/broker.p12" \
+        "$keytool" -exportcert -rfc -alias broker -keystore "$dir/broker.p12" \
             -storepass "$(cat "$dir/password")" -file "$dir/ca.pem" >>"$dir/keytool.log" 2>&1 ||
         fail "no certificate was made: see $dir/keytool.log"
 }
