@@ -25,6 +25,7 @@ use anamnesis_pipeline::embedder::{Embed, Purpose};
 use anamnesis_pipeline::fold::{self, Folded};
 use anamnesis_pipeline::log::{Log, Record};
 use anamnesis_pipeline::owner_states::OwnerStates;
+use anamnesis_pipeline::pace::Pace;
 use anamnesis_pipeline::snapshots::{self, Snaps};
 use anamnesis_pipeline::stores::{Change, Checkpoint, Projection, Store, StoreError};
 use async_trait::async_trait;
@@ -58,7 +59,7 @@ const SNAPSHOT_EVERY_IDLE: u64 = 1_000;
 const SERVER_BATCH_RECORDS: usize = 200;
 /// Between two small batches for a server. What was just decided is found meanwhile by what is in a shard:
 /// the authority and the text.
-const SERVER_PACE: Duration = Duration::from_millis(500);
+const SERVER_PACE: Pace = Pace::every(Duration::from_millis(500));
 /// How late a stage without records notices that its store is another one.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
@@ -83,11 +84,11 @@ impl Stage for Indexer {
         name_of(&self.stores)
     }
 
-    fn pace(&self) -> Duration {
+    fn pace(&self) -> Pace {
         if self.is_on_server {
             SERVER_PACE
         } else {
-            Duration::ZERO
+            Pace::NONE
         }
     }
 
