@@ -30,9 +30,9 @@ use crate::generations::{Generations, GenerationsError};
 use crate::role::Role;
 
 /// A commit takes some ten milliseconds of a processor: ten milliseconds are gathered per change of the last one, and
-/// a tenth of a second where many come.
+/// 50 where many come.
 const TEXT_COMMIT_PACE: Pace =
-    Pace::gathering(Duration::from_millis(10), Duration::from_millis(100), 200);
+    Pace::gathering(Duration::from_millis(10), Duration::from_millis(50), 200);
 
 /// Why a node could not be opened, or stopped.
 #[derive(Debug, thiserror::Error)]
