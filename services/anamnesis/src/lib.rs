@@ -13,6 +13,7 @@
 mod assemble;
 pub mod audit_http;
 pub mod base;
+mod behind;
 pub mod cli;
 pub mod commands;
 pub mod config;
