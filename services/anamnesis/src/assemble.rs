@@ -184,9 +184,12 @@ impl Parts<'_> {
         let start = move |lease: Arc<Lease>| {
             let all = (lease.partition()..of_inbox).step_by(of_log as usize);
             let readings = all.map(|partition| (reader.clone(), partition)).collect();
-            hold(lease, readings, Handle::current(), |(reader, partition), stop| {
-                reader.run(partition, stop)
-            })
+            hold(
+                lease,
+                readings,
+                Handle::current(),
+                |(reader, partition), stop| reader.run(partition, stop),
+            )
         };
         self.join(node, start, tasks)
     }
