@@ -153,7 +153,7 @@ impl Stage for Indexer {
             log_id,
             partition,
             skeleton,
-            states: OwnerStates::default(),
+            states: OwnerStates::of_one_in(self.log.partitions()),
             vectors,
             copy: self.copy.clone(),
             is_on_server: self.is_on_server,

@@ -94,7 +94,7 @@ impl Stage for ValidityManager {
                 .map(|topic| (topic, skeleton.next_input(topic).unwrap_or(1)))
                 .into(),
             skeleton,
-            states: OwnerStates::default(),
+            states: OwnerStates::of_one_in(self.log.partitions()),
             carried_out: BTreeSet::new(),
         };
         writer.retry_parked(now).await?;
