@@ -14,6 +14,7 @@ mod fleet_outage;
 mod fleet_stories;
 mod fleet_story;
 mod http;
+mod listeners;
 mod model;
 mod node;
 mod privacy;
