@@ -1,5 +1,6 @@
 //! Does the text index on tantivy answer as the reference does?
 
+mod commits;
 mod folder;
 
 use std::path::Path;
@@ -469,6 +470,7 @@ async fn batches_of_all_partitions_and_large_ones_do_not_wait_for_the_pace() {
     }
 }
 
+/// also ids and texts that a tokenizer would take apart.
 #[tokio::test]
 async fn one_document_per_version_whatever_the_ids_and_texts_are() {
     let long = "a".repeat(300);
