@@ -24,8 +24,10 @@ use crate::subject::{Person, nearest};
 use crate::{contrast, explicit, gates, patterns, repair};
 
 mod consider;
+mod unnamed;
 
 use consider::Clause;
+use unnamed::unnamed;
 
 /// One fact of a sentence, with its words and whom it is about.
 #[derive(Clone, Debug)]
@@ -554,43 +556,6 @@ impl Reader {
             self.note(&who, &found);
         }
     }
-}
-
-/// The dead do not tell of themselves.
-static DIED: LazyLock<Regex> = LazyLock::new(|| {
-    compile(r"走的|去世|过世|离世|病逝|病故|死于|\b(?:died|passed away|passed on|deceased)\b")
-});
-/// "Gramps has gout": whoever that is, it is not the speaker.
-static SOMEBODY: LazyLock<Regex> = LazyLock::new(|| {
-    compile(
-        r"^\W*(?:(?:and|but|so|because|while|since|also)\s+)?(?P<who>(?:(?:the|a|an|my|our|poor|old|this|that)\s+)?[a-z][a-z'-]*(?:\s+[a-z][a-z'-]*)?)\s+(?P<verb>has|takes|uses|is allergic|is on|suffers|was diagnosed|had (?:his|her|their)|developed|is diabetic|is asthmatic)\b(?:\s+(?P<then>[a-z]+))?",
-    )
-});
-/// What has or shows a fact without being anybody.
-static THING: LazyLock<Regex> = LazyLock::new(|| {
-    compile(
-        r"\b(?:i|we|it|this|that|there|which|who|what|everything|test|tests|scan|results?|report|blood|pressure|sugar|level|levels|doctor|dr|nurse|gp|consultant|specialist|clinic|hospital|history|pain|patient|lab|x-ray|mri|ct|biopsy|eyes?|skin|heart|liver|kidneys?|lungs?|knees?|back|foot|feet|hands?|legs?|arms?|head|chest|stomach|throat|ears?|nose|neck|shoulders?|spine|bones?|joints?|hips?|wrists?|ankles?|thyroid|prostate|bladder|gut|bowel|brain|mouth|teeth|gums?|hair|nails?|body|face|breasts?|system|condition|insurance|prescription|pharmacy|pharmacist|team|[a-z]+ologist|psychiatrist|therapist|dentist|surgeon|midwife|record|chart|file|he|she|they|you|his|her|their|now|still|never|currently|also)\b",
-    )
-});
-static OF_SOMETHING: LazyLock<Regex> = LazyLock::new(|| {
-    compile(
-        r"^(?:been|shown|found|confirmed|diagnosed|told|said|prescribed|given|put|started|changed|stopped|gone|improved|increased|risen|dropped|become|got|never|always|just|now)$",
-    )
-});
-
-/// Somebody whom no lexicon knows, named before the predicate at `anchor`.
-fn unnamed(clause: &str, anchor: usize) -> Option<Subject> {
-    if DIED.is_match(clause) {
-        return Some(Subject::Other("they".to_owned()));
-    }
-    let hit = SOMEBODY.captures(clause)?;
-    let (who, verb) = (hit.name("who")?, hit.name("verb")?);
-    let is_report = hit
-        .name("then")
-        .is_some_and(|then| OF_SOMETHING.is_match(then.as_str()));
-    let is_predicate = anchor >= verb.start();
-    (is_predicate && !is_report && !THING.is_match(who.as_str()))
-        .then(|| Subject::Other(who.as_str().to_owned()))
 }
 
 const PRONOUNS: [&str; 13] = [
