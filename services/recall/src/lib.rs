@@ -2,8 +2,8 @@
 //! the authority check every memory, scores, and says so when it does not know.
 //!
 //! - [`request`]: what a caller may ask
-//! - [`understand`], `asked`, `cues`, `days`, `terms`, `opposites`: what the question is about, and how much of it a
-//!   memory says
+//! - [`understand`], `asked`, `cues`, `days`, `terms`, `wording`, `opposites`: what the question is about, and how
+//!   much of it a memory says
 //! - `reach`, `relatives`: which memories may answer at all
 //! - `legs`, `fuse`: what the stores propose; `authority`: what is confirmed of it
 //! - [`score`], [`select`], `latest`: how good each is, which are the answer, and in which order
@@ -44,6 +44,7 @@ mod relatives;
 mod terms;
 mod turns;
 mod wait;
+mod wording;
 
 #[cfg(test)]
 mod fixture;

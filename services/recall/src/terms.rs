@@ -16,6 +16,10 @@ use crate::cues;
 use crate::days::Day;
 use crate::opposites::Opposites;
 use crate::understand::QueryReader;
+use crate::wording::{
+    addresses_the_assistant, headings, is_identifier, is_pair, is_single, plain_tokens, said_by,
+    tells_nothing,
+};
 
 /// Relevance of a memory that says every telling word of the question, before the part of BM25. With
 /// half of the words it stays below the floor of 0.45, with more than half it clears it.
@@ -30,9 +34,6 @@ const SAME_IDENTIFIER: f64 = 0.90;
 /// who writes "WiFi, network: …" will ask by that name, among whatever else they say.
 const NAMED: f64 = 0.55;
 const NAMED_COVERAGE: f64 = 0.30;
-/// Longest heading of a memory in characters: beyond it a colon ends no heading.
-const HEADING_CHARS_MAX: usize = 120;
-
 /// A thing weighs as two words: another thing of the same kind is no answer.
 const THING: f64 = 2.0;
 
@@ -287,48 +288,6 @@ impl Terms {
     }
 }
 
-/// Whether a question is about what the assistant said: "what did you recommend", 你推荐过什么. "Can you
-/// tell me" asks it for something, and is about anything.
-fn addresses_the_assistant(question: &str) -> bool {
-    const ASKING: &[&str] = &["can", "could", "would", "will", "do", "please", "if"];
-    let lower = question.to_lowercase();
-    if lower.contains(['你', '您']) {
-        let asks_for_help = [
-            "你能",
-            "你可以",
-            "您能",
-            "您可以",
-            "请你",
-            "请您",
-            "你知道",
-            "你记得",
-            "你还记得",
-        ];
-        return !asks_for_help.iter().any(|words| lower.contains(words));
-    }
-    let words: Vec<&str> = lower
-        .split(|c: char| !c.is_alphanumeric() && c != '\'')
-        .filter(|word| !word.is_empty())
-        .collect();
-    let is_you = |word: &str| matches!(word, "you" | "your" | "yours");
-    words.iter().enumerate().any(|(place, word)| {
-        let before = place.checked_sub(1).and_then(|before| words.get(before));
-        is_you(word) && !before.is_some_and(|before| ASKING.contains(before))
-    })
-}
-
-/// The names before the first colon of a text, when it begins with names: `WiFi, network: …`.
-fn headings(text: &str) -> impl Iterator<Item = &str> {
-    let heading = text.split_once([':', '：']).map(|(heading, _)| heading);
-    let heading = heading.filter(|heading| {
-        let is_sentence =
-            heading.contains(". ") || heading.contains(['。', '?', '？', '!', '！', '\n']);
-        !is_sentence && heading.chars().count() <= HEADING_CHARS_MAX
-    });
-    let names = heading.into_iter();
-    names.flat_map(|heading| heading.split([',', '，', '、', ';', '；']))
-}
-
 /// Kinds of memory that tell of such a thing.
 fn kinds_about(entity: EntityKind) -> &'static [Kind] {
     match entity {
@@ -374,28 +333,6 @@ fn tells_of(claim: &Claim, thing: &Entity, is_about_harm: bool) -> bool {
     }
 }
 
-/// What says a cue: its own characters, or one telling word of it ("card" of "card number").
-fn said_by(cue: &str) -> Vec<Vec<String>> {
-    if cue.chars().any(tokens::is_han) {
-        return vec![plain_tokens(cue)];
-    }
-    let words = plain_tokens(cue).into_iter();
-    words
-        .filter(|word| !cues::is_light(word))
-        .map(|word| vec![word])
-        .collect()
-}
-
-/// Tokens of words that are looked for as they are.
-fn plain_tokens(words: &str) -> Vec<String> {
-    let tokens = tokens::query_tokens(words);
-    let has_pair = tokens.iter().any(|token| is_pair(token));
-    tokens
-        .into_iter()
-        .filter(|token| !has_pair || !is_single(token))
-        .collect()
-}
-
 fn term(token: &str, reader: &dyn QueryReader) -> Term {
     let kinds = cues::kinds_of(token).to_vec();
     let is_identifier = is_identifier(token);
@@ -421,90 +358,6 @@ fn term(token: &str, reader: &dyn QueryReader) -> Term {
         entities: Vec::new(),
         is_identifier,
     }
-}
-
-/// An order, model or examination number: letters and digits together, or at least five digits. A
-/// number with its unit (500mg) is an amount, and a year is a time.
-fn is_identifier(token: &str) -> bool {
-    let has_digit = token.chars().any(|c| c.is_ascii_digit());
-    if !has_digit || !token.is_ascii() || token.len() < 4 {
-        return false;
-    }
-    let rest = token.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-    if rest.is_empty() {
-        return token.len() >= 5 && !token.contains('.');
-    }
-    let starts_with_letter = token.starts_with(|c: char| c.is_ascii_alphabetic());
-    starts_with_letter
-        || (rest.len() < token.len()
-            && rest.chars().any(|c| c.is_ascii_digit())
-            && !is_ratio_or_date(token))
-}
-
-/// `120/80`, `2024-03-01`: digits and marks only.
-fn is_ratio_or_date(token: &str) -> bool {
-    token
-        .chars()
-        .all(|c| c.is_ascii_digit() || matches!(c, '-' | '/' | '.'))
-}
-
-fn is_single(token: &str) -> bool {
-    let mut chars = token.chars();
-    chars.next().is_some_and(tokens::is_han) && chars.next().is_none()
-}
-
-fn is_pair(token: &str) -> bool {
-    token.chars().count() == 2 && token.chars().all(tokens::is_han)
-}
-
-/// Words that a question has whatever it is about.
-fn tells_nothing(token: &str) -> bool {
-    const LATIN: &[&str] = &[
-        "tell",
-        "please",
-        "know",
-        "any",
-        "some",
-        "there",
-        "list",
-        "show",
-        "give",
-        "remember",
-        "all",
-        "from",
-        "as",
-        "by",
-        "if",
-        "so",
-        "not",
-        "no",
-        "still",
-        "currently",
-        "now",
-        "current",
-        "last",
-        "year",
-        "month",
-        "week",
-        "yesterday",
-        "today",
-        "much",
-        "many",
-        "been",
-        "get",
-        "got",
-        "ever",
-    ];
-    const PAIRS: &[&str] = &[
-        "现在", "目前", "最近", "之前", "以前", "时候", "一下", "知道", "告诉", "帮忙", "记得",
-        "去年", "前年", "上个", "上月", "月的", "昨天", "前天", "上周", "情况", "患者", "病人",
-        "本人",
-    ];
-    const FUNCTION: &str = "我你您他她它们的了吗呢吧啊呀是有在和与及对把被给什么请问哪谁怎多少几个这那都还会能可以要不没就又也很啥去到里";
-    if token.chars().all(tokens::is_han) {
-        return PAIRS.contains(&token) || token.chars().any(|c| FUNCTION.contains(c));
-    }
-    LATIN.contains(&token)
 }
 
 #[cfg(test)]
@@ -610,23 +463,6 @@ mod tests {
             "I prefer coffee without sugar",
             false,
         );
-    }
-
-    #[test]
-    fn amounts_and_times_are_no_identifiers() {
-        for (token, expected) in [
-            ("88a17", true),
-            ("a-1029", true),
-            ("20391", true),
-            ("2024", false),
-            ("500mg", false),
-            ("0.625g", false),
-            ("120/80", false),
-            ("2024-03-01", false),
-            ("hba1c", true),
-        ] {
-            assert_eq!(is_identifier(token), expected, "{token}");
-        }
     }
 
     #[test]
