@@ -96,7 +96,16 @@ pub struct Score {
     pub ranks: Ranks,
 }
 
+/// What a memory must answer as strongly as, by the share of its turn's strength, to speak for the turn. A
+/// memory says one thing of a turn, and the question may be about another.
+const SPEAKS_FOR: f64 = 0.7;
+
 impl Score {
+    /// Whether a memory that was distilled from a turn or confirmed by it answers in its place.
+    pub(crate) fn speaks_for(&self, turn: &Self) -> bool {
+        self.strength >= SPEAKS_FOR * turn.strength
+    }
+
     /// Lifts relevance and strength to at least these, and the final score with them.
     pub(crate) fn raise(&mut self, relevance: f64, strength: f64) {
         self.relevance = self.relevance.max(relevance);
