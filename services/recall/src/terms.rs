@@ -11,7 +11,7 @@ use anamnesis_domain::memory::{Claim, Entity, EntityKind, Kind, Memory};
 use anamnesis_domain::rank;
 use anamnesis_domain::tokens;
 
-use crate::asked::Parts;
+use crate::asked::{Parts, is_alternative};
 use crate::cues;
 use crate::days::Day;
 use crate::opposites::Opposites;
@@ -34,6 +34,10 @@ const SAME_IDENTIFIER: f64 = 0.90;
 /// who writes "WiFi, network: …" will ask by that name, among whatever else they say.
 const NAMED: f64 = 0.55;
 const NAMED_COVERAGE: f64 = 0.30;
+/// What a word that tells of a wide kind ("like" of preferences) still counts for a memory of the kind, when it
+/// says nothing else of the question.
+const KIND_ALONE: f64 = 0.5;
+
 /// A thing weighs as two words: another thing of the same kind is no answer.
 const THING: f64 = 2.0;
 
@@ -51,6 +55,13 @@ pub(crate) struct Term {
     /// Entities that it names, by their place in the question's list: one of them is enough.
     pub entities: Vec<usize>,
     pub is_identifier: bool,
+}
+
+impl Term {
+    /// Whether it says which kind of memory may answer and not what is asked about.
+    fn is_wide(&self) -> bool {
+        !self.kinds.is_empty()
+    }
 }
 
 /// The telling parts of a question, and the entities that it names.
@@ -218,10 +229,16 @@ impl Terms {
         let says = |tokens: &Vec<String>| {
             !tokens.is_empty() && tokens.iter().all(|token| words.contains(token))
         };
+        let is_turn = memory.claim.kind == Kind::Episode;
         let (mut covered, mut said, mut all) = (0.0, 0.0, 0.0);
+        // The same of those words alone that tell of a kind.
+        let (mut wide_covered, mut wide_said, mut wide_all) = (0.0, 0.0, 0.0);
         let mut has_identifier = false;
         for term in &self.terms {
             all += term.weight;
+            if term.is_wide() {
+                wide_all += term.weight;
+            }
             let is_said = term.said.iter().any(says);
             // The first is the thing itself. The classes behind it say who must not have it; that another
             // drug of a class is taken answers nothing.
@@ -242,14 +259,26 @@ impl Terms {
             let is_held = attribute.is_some_and(|name| term.attributes.contains(&name));
             if is_said || is_named || is_asked || is_held {
                 covered += term.weight;
+                if term.is_wide() && !is_held {
+                    let is_list = !is_turn && term.kinds.iter().any(|kind| is_alternative(*kind));
+                    wide_covered += if is_list { 0.0 } else { term.weight };
+                }
             }
             if is_said || is_named {
                 said += term.weight;
+                if term.is_wide() {
+                    wide_said += term.weight;
+                }
             }
             has_identifier |= is_said && term.is_identifier;
         }
         if all == 0.0 {
             return (0.0, 0.0);
+        }
+        if wide_all < all && covered == wide_covered {
+            // Nothing was hit but the kind: "which colour do I like?" is not answered by what is liked.
+            covered *= if is_turn { 0.0 } else { KIND_ALONE };
+            said -= if is_turn { wide_said } else { 0.0 };
         }
         let share = covered / all;
         let frequency = rank::lexical_relevance(bm25.max(0.0));
@@ -461,6 +490,37 @@ mod tests {
             "What is the name of my cat?",
             Kind::Preference,
             "I prefer coffee without sugar",
+            false,
+        );
+    }
+
+    #[test]
+    fn a_kind_alone_does_not_answer_a_question_for_more() {
+        let liked = Kind::Preference;
+        check("我喜欢什么颜色？", liked, "我喜欢喝茶", false);
+        check("我喜欢什么颜色？", liked, "我喜欢红的颜色", true);
+        check("What do I like?", liked, "I prefer tea", true);
+        check(
+            "Which colour do I like and prefer?",
+            liked,
+            "I like tea",
+            false,
+        );
+        check(
+            "Which colour do I like?",
+            liked,
+            "I like the colour red",
+            true,
+        );
+        // In a turn it says nothing, whatever kind it is.
+        let turn = Kind::Episode;
+        check("我的过敏卡放在抽屉里吗", turn, "我对花生过敏", false);
+        check("药店几点关门", turn, "我每天吃药", false);
+        check("我对什么过敏", turn, "I am allergic to mango", true);
+        check(
+            "Which pharmacy has my medication?",
+            turn,
+            "a tablet to read on",
             false,
         );
     }
