@@ -6,7 +6,7 @@
 //!   much of it a memory says
 //! - `reach`, `relatives`: which memories may answer at all
 //! - `legs`, `fuse`: what the stores propose; `authority`: what is confirmed of it
-//! - [`score`], [`select`], `latest`: how good each is, which are the answer, and in which order
+//! - [`score`], `likeness`, [`select`], `latest`: how good each is, which are the answer, and in which order
 //! - [`answer`], [`context`], [`compose`]: what the caller gets
 //! - `turns`: which turns must be silent, because what they said is over or told already
 //! - [`kept`]: what a receipt keeps of an answer, and whether the question is answered the same again
@@ -38,6 +38,7 @@ mod days;
 mod fuse;
 mod latest;
 mod legs;
+mod likeness;
 mod opposites;
 mod reach;
 mod relatives;

@@ -14,6 +14,7 @@ use anamnesis_domain::tokens;
 use crate::asked::{Parts, is_alternative};
 use crate::cues;
 use crate::days::Day;
+use crate::likeness::Script;
 use crate::opposites::Opposites;
 use crate::understand::QueryReader;
 use crate::wording::{
@@ -82,6 +83,8 @@ pub(crate) struct Terms {
     pub days: Vec<Day>,
     /// Whether what the asker said is asked about, and not what was answered.
     pub is_about_the_asker: bool,
+    /// What the question is written in, as models read it.
+    pub script: Script,
 }
 
 impl Terms {
@@ -154,6 +157,7 @@ impl Terms {
             words: tokens::query_tokens(question).len(),
             days: Vec::new(),
             is_about_the_asker: !addresses_the_assistant(question),
+            script: Script::of(question),
         }
     }
 
