@@ -398,6 +398,8 @@ pub enum EvalSet {
     Attribution,
     /// Of the project itself: who asks for something to be written down.
     Intent,
+    /// Of the project itself: what a model's cosines tell, by the languages of question and text.
+    Alike,
 }
 
 /// The sets that are not the project's.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anamnesis_domain::evolve::evolve;
 use anamnesis_domain::ids::{ErasureId, KeyId, LogId, MemoryId, OwnerKey};
 use anamnesis_domain::input::{Target, Topic};
+use anamnesis_domain::memory::Claim;
 use anamnesis_domain::receipt::{ErasureReceipt, place};
 use anamnesis_domain::skeleton::{Skeleton, Verdict};
 use anamnesis_domain::state::OwnerState;
@@ -673,14 +674,14 @@ fn receipt(
     }
 }
 
-/// Texts of the claims that a batch of decisions asserts, with the keys that seal them.
-pub(crate) fn asserted(decided: &Decided) -> Vec<(MemoryId, KeyId, &str)> {
+/// The claims that a batch of decisions asserts, with the keys that seal them.
+pub(crate) fn asserted(decided: &Decided) -> Vec<(MemoryId, KeyId, &Claim)> {
     let mut found = Vec::new();
     for part in &decided.parts {
         if let (Some(key), PartBody::Open(transition)) = (part.key, &part.body)
             && let Transition::Asserted { id, claim, .. } = &**transition
         {
-            found.push((*id, key, claim.text.expose()));
+            found.push((*id, key, claim));
         }
     }
     found
