@@ -681,7 +681,7 @@ pub(crate) fn asserted(decided: &Decided) -> Vec<(MemoryId, KeyId, &Claim)> {
         if let (Some(key), PartBody::Open(transition)) = (part.key, &part.body)
             && let Transition::Asserted { id, claim, .. } = &**transition
         {
-            found.push((*id, key, claim));
+            found.push((*id, key, &**claim));
         }
     }
     found
