@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anamnesis_intake::inbox::{InboxConfig, InboxError, InboxReader};
 use anamnesis_intake::service::Intake;
+use anamnesis_pipeline::broken::broke_off;
 use anamnesis_pipeline::clock::SystemClock;
 use anamnesis_pipeline::consumer::{Consumer, Stage, StageError};
 use anamnesis_pipeline::log::LogError;
@@ -374,7 +375,7 @@ where
             None => return result,
             Some(Ok(Ok(()))) => (),
             Some(Ok(Err(error))) => result = Err(error),
-            Some(Err(error)) => result = Err(E::ended(error.to_string())),
+            Some(Err(error)) => result = Err(E::ended(broke_off(&error).to_owned())),
         }
         stop.cancel();
     }

@@ -9,8 +9,10 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 const THREADS: usize = 2;
 
-/// How much these threads yield to others: a third of the time that an ordinary one gets beside them.
+/// How much more than the process these threads yield: a third of the time that an ordinary one gets beside them.
 const NICENESS: i32 = 5;
+#[cfg(target_os = "linux")]
+const NICENESS_MAX: i32 = 19;
 
 /// A runtime whose threads yield. What still runs on it when it is dropped is dropped as well.
 pub(crate) struct Behind {
@@ -50,7 +52,11 @@ impl Drop for Behind {
 /// Of the calling thread, where a system knows priorities of threads. Elsewhere it would be the process's.
 #[cfg(target_os = "linux")]
 fn yield_to_others() {
-    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+    use rustix::process::{getpriority_process, setpriority_process};
+
+    let lowered = getpriority_process(None)
+        .and_then(|own| setpriority_process(None, (own + NICENESS).min(NICENESS_MAX)));
+    if let Err(error) = lowered {
         tracing::warn!(%error, "a thread in the background has the priority of any other");
     }
 }
@@ -70,7 +76,7 @@ mod tests {
         let behind = Behind::start().unwrap();
         let (tell, told) = std::sync::mpsc::channel();
         behind.handle().spawn(async move { tell.send(own()) });
-        assert_eq!(told.recv().unwrap(), (before + NICENESS).min(19));
+        assert_eq!(told.recv().unwrap(), (before + NICENESS).min(NICENESS_MAX));
         assert_eq!(own(), before);
     }
 }

@@ -3,6 +3,7 @@
 // They panic when nobody reads any more; `say!` and `complain!` do not.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use anamnesis::decay_curve;
 use anamnesis::failure::Failure;
 use anamnesis::role::Role;
 use anamnesis::telemetry;
+use anamnesis_pipeline::broken::panic_told;
 use clap::Parser as _;
 
 /// Folding a log allocates much that lives shortly; the C library's allocator took a fifth of it.
@@ -23,6 +25,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const END_MAX: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(|panic| {
+        let told = panic_told(panic.payload(), panic.location());
+        anamnesis::complain!("{told}");
+        let trace = Backtrace::capture();
+        if trace.status() == BacktraceStatus::Captured {
+            anamnesis::complain!("{trace}");
+        }
+    }));
     let cli = Cli::parse();
     match run(cli) {
         Ok(exit) => exit.into(),

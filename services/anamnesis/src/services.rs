@@ -7,6 +7,7 @@ use anamnesis_extractor::stage::Extractor;
 use anamnesis_forgetter::service::{Forgetter, Settings as ForgetSettings};
 use anamnesis_indexer::stage::Indexer;
 use anamnesis_intake::service::{Intake, Settings as IntakeSettings};
+use anamnesis_pipeline::broken::broke_off;
 use anamnesis_pipeline::consumer::{Consumer, Progress, Stage, StageError};
 use anamnesis_pipeline::guarded::Guarded;
 use anamnesis_pipeline::stores::{Projection, Store};
@@ -250,7 +251,7 @@ impl Flow {
         while let Some(done) = tasks.join_next().await {
             let consumers = done.map_err(|error| NodeError::Stopped {
                 part: "a stage".to_owned(),
-                reason: error.to_string(),
+                reason: broke_off(&error).to_owned(),
             })??;
             partitions.push(consumers);
         }

@@ -46,6 +46,8 @@ const REJECTS_MAX: usize = 64;
 /// Candidates of the rules where a model was to be asked, and was not or did not answer.
 pub(crate) const FALLBACK: &str = "rules_fallback";
 const RULES: &str = "rules";
+/// Why nothing came of a turn on which the rules panicked.
+const BROKE_OFF: &str = "extraction_failed";
 const MODEL: &str = "model";
 
 /// Reads a turn by the rules alone. Never fails: what cannot be used is a reject.
@@ -53,10 +55,16 @@ pub fn extract(turn: &Turn, context: &Context) -> CandidateSet {
     extract_with(turn, context, None)
 }
 
-/// Reads a turn, with what a model said about it. What the rules find stands whatever the model says or
-/// leaves out; what the model adds is taken only where the speaker's words bear it out.
-pub fn extract_with(turn: &Turn, context: &Context, reply: Option<&Reply>) -> CandidateSet {
-    let mut set = CandidateSet {
+/// What stands for a turn on which the rules broke off. Nothing is decided from it.
+pub(crate) fn unread(turn: &Turn) -> CandidateSet {
+    CandidateSet {
+        failed: Some(BROKE_OFF.to_owned()),
+        ..nothing_of(turn)
+    }
+}
+
+fn nothing_of(turn: &Turn) -> CandidateSet {
+    CandidateSet {
         owner: turn.owner.clone(),
         event: turn.event,
         source_tag: turn.source_tag,
@@ -69,7 +77,13 @@ pub fn extract_with(turn: &Turn, context: &Context, reply: Option<&Reply>) -> Ca
         model_answer: None,
         failed: None,
         model_use: None,
-    };
+    }
+}
+
+/// Reads a turn, with what a model said about it. What the rules find stands whatever the model says or
+/// leaves out; what the model adds is taken only where the speaker's words bear it out.
+pub fn extract_with(turn: &Turn, context: &Context, reply: Option<&Reply>) -> CandidateSet {
+    let mut set = nothing_of(turn);
     if let Some(reply) = reply {
         reply.record_in(&mut set);
     }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::ready;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,7 +28,7 @@ use tokio::sync::oneshot;
 
 use crate::ask::{Asker, Spent, hour_began};
 use crate::context::{Context, Episodes};
-use crate::extract::extract_with;
+use crate::extract::{extract_with, unread};
 use crate::metrics;
 use crate::reply::Reply;
 use crate::request::Recorded;
@@ -170,9 +171,22 @@ enum Item {
 
 fn timed(turn: &Turn, context: &Context, reply: Option<&Reply>) -> CandidateSet {
     let started = Instant::now();
-    let set = extract_with(turn, context, reply);
+    let set = guarded(turn, || extract_with(turn, context, reply));
     metrics::extracted(&set, started.elapsed());
     set
+}
+
+/// A fault of the rules costs the turn that shows it and nothing else: read again after a start, the turn would end
+/// the process for ever, and with it everybody's memory.
+fn guarded(turn: &Turn, read: impl FnOnce() -> CandidateSet) -> CandidateSet {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+        tracing::error!(
+            stage = STAGE,
+            text_bytes = turn.text.expose().len(),
+            "the rules broke off; nothing is taken from this turn"
+        );
+        unread(turn)
+    })
 }
 
 struct Reading {
@@ -552,5 +566,29 @@ fn park(record: &Record, reason: &str, at: Timestamp) -> Parked {
         reason: reason.to_owned(),
         at,
         writer_epoch: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anamnesis_domain::memory::Role;
+
+    use super::*;
+    use crate::extract::tests::turn;
+
+    #[test]
+    fn a_fault_of_the_rules_costs_its_turn_and_nothing_else() {
+        for text in ["我对青霉素过敏。", "I am allergic to penicillin."] {
+            let turn = turn(Role::User, text);
+            let set = guarded(&turn, || panic!("a span that lies in a character"));
+            assert_eq!(set.failed.as_deref(), Some("extraction_failed"));
+            assert!(set.candidates.is_empty() && set.rejects.is_empty());
+            // The same turn, so that it is answered and not read again.
+            assert_eq!(set.event, turn.event);
+            assert_eq!(set.content, turn.content_hash());
+
+            let read = guarded(&turn, || extract_with(&turn, &Context::default(), None));
+            assert!(read.failed.is_none() && !read.candidates.is_empty());
+        }
     }
 }

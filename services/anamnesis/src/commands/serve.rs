@@ -3,6 +3,7 @@
 use std::future::{Future, IntoFuture as _};
 use std::time::Duration;
 
+use anamnesis_pipeline::broken::broke_off;
 use anamnesis_pipeline::problem::Problem;
 use axum::Router;
 use axum::routing::get;
@@ -182,7 +183,9 @@ async fn first_stop(tasks: &mut Tasks) -> Failure {
     match tasks.join_next().await {
         Some(Ok((_, Err(failure)))) => failure,
         Some(Ok((name, Ok(())))) => Failure::unreachable(format!("{name} has stopped")),
-        Some(Err(error)) => Failure::unreachable(format!("a part has failed: {error}")),
+        Some(Err(error)) => {
+            Failure::unreachable(format!("a part has failed: {}", broke_off(&error)))
+        }
         None => std::future::pending().await,
     }
 }

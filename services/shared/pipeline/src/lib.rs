@@ -8,6 +8,7 @@
 //! - [`fold`], [`history`], [`owner_states`]: reading `memories`, and what the stores should hold of an owner
 //! - [`reviews`]: what waits for a person, and what extraction turned down
 //! - [`caller`], [`http`], [`problem`]: who calls, how, and what a caller is told
+//! - [`broken`]: what is told of a part that broke off
 //! - [`guarded`]: a store that is left alone while it fails
 //! - [`digests`]: what a store should hold of a version
 //! - [`feed`], [`similarity`], [`paging`]: what every store does in the same way
@@ -15,6 +16,7 @@
 //! - [`conformance`]: what any implementation of a port must pass
 
 pub mod beside;
+pub mod broken;
 pub mod caller;
 pub mod chat;
 pub mod clock;

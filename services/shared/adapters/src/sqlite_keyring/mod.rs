@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use anamnesis_domain::ids::{ErasureId, IdKey, KeyId, OwnerKey};
 use anamnesis_domain::input::Target;
 use anamnesis_domain::time::Timestamp;
+use anamnesis_pipeline::broken::broke_off;
 use anamnesis_pipeline::keyring::master_key::MasterKey;
 use anamnesis_pipeline::keyring::{
     DataKey, Destroyed, EpochState, KeyState, Keyring, KeyringError, NewKey, wrapping,
@@ -166,7 +167,7 @@ impl SqliteKeyring {
         let shared = self.shared.clone();
         let task = tokio::task::spawn_blocking(move || shared.read(work));
         task.await.map_err(|error| KeyringError::Unavailable {
-            reason: error.to_string(),
+            reason: broke_off(&error).to_owned(),
         })?
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anamnesis_domain::ids::OwnerKey;
 use anamnesis_domain::time::Timestamp;
+use anamnesis_pipeline::broken::broke_off;
 use anamnesis_pipeline::log::{LogError, PAYLOAD_BYTES_MAX, Record};
 use bytes::Bytes;
 use rusqlite::types::ValueRef;
@@ -68,7 +69,8 @@ impl Readers {
                 .push(connection);
             answer
         });
-        task.await.map_err(|error| failed(error.to_string()))?
+        task.await
+            .map_err(|error| failed(broke_off(&error).to_owned()))?
     }
 }
 

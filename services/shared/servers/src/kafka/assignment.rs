@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anamnesis_domain::input::Topic;
+use anamnesis_pipeline::broken::broke_off;
 use anamnesis_pipeline::log::LogError;
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
@@ -249,7 +250,7 @@ impl Membership {
                         break;
                     }
                     Err(error) => {
-                        let reason = error.to_string();
+                        let reason = broke_off(&error).to_owned();
                         result = Err(DriveError::Membership(LogError::Unavailable { reason }));
                         break;
                     }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use anamnesis_domain::time::Timestamp;
+use anamnesis_pipeline::broken::broke_off;
 use anamnesis_pipeline::log::LogError;
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
@@ -204,7 +205,7 @@ impl Asker {
             Ok(Err(failed)) => failed,
             Err(error) => {
                 return Err(LogError::Unavailable {
-                    reason: error.to_string(),
+                    reason: broke_off(&error).to_owned(),
                 });
             }
         };

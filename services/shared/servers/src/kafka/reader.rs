@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use anamnesis_domain::time::Timestamp;
+use anamnesis_pipeline::broken::broke_off;
 use anamnesis_pipeline::log::LogError;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::BaseConsumer;
@@ -200,7 +201,7 @@ async fn apart<T: Send + 'static>(
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => Ok(done?),
         Err(error) => Err(Failure::Log(LogError::Unavailable {
-            reason: error.to_string(),
+            reason: broke_off(&error).to_owned(),
         })),
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anamnesis_domain::time::Timestamp;
+use anamnesis_pipeline::broken::broke_off;
 use anamnesis_pipeline::log::LogError;
 use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
@@ -97,7 +98,7 @@ impl Retention {
         let failed = |reason: String| LogError::Unavailable { reason };
         match tokio::time::timeout(self.timeout, task).await {
             Ok(Ok(done)) => done.map_err(|error| failed(error.to_string())),
-            Ok(Err(error)) => Err(failed(error.to_string())),
+            Ok(Err(error)) => Err(failed(broke_off(&error).to_owned())),
             Err(_) => Err(failed("the group coordinator does not answer".to_owned())),
         }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anamnesis_domain::ids::LogId;
 use anamnesis_domain::input::Topic;
+use anamnesis_pipeline::broken::broke_off;
 use anamnesis_pipeline::codec::{Clear, identity_payload, read_clear};
 use anamnesis_pipeline::log::{Identity, LogError};
 use bytes::Bytes;
@@ -323,7 +324,7 @@ async fn first_records(
         read
     });
     let read = read.await.map_err(|error| LogError::Unavailable {
-        reason: error.to_string(),
+        reason: broke_off(&error).to_owned(),
     })?;
     let read = read.map_err(|error| LogError::Unavailable {
         reason: format!("the identity records cannot be read: {error}"),
