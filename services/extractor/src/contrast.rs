@@ -244,6 +244,8 @@ mod tests {
         check("我也去了", "");
         check("i don't know", "");
         check("i do", "");
+        // One person whose words take in another's.
+        check("we met them from my dad's side of the family", "");
     }
 
     #[test]

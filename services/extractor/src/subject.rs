@@ -352,6 +352,13 @@ fn named(hit: &regex::Captures<'_>) -> Option<Vec<Subject>> {
 fn join_listed(folded: &str, persons: Vec<Person>) -> Vec<Person> {
     let mut joined: Vec<Person> = Vec::new();
     for person in persons {
+        // "My dad's side of the family" takes in "the family", which is no second person.
+        let is_inside = joined
+            .last()
+            .is_some_and(|last: &Person| person.start < last.end);
+        if is_inside {
+            continue;
+        }
         if let Some(last) = joined.last_mut() {
             let gap = folded.get(last.end..person.start).unwrap_or("?").trim();
             let is_list = matches!(
