@@ -56,12 +56,28 @@ pub(crate) fn denies_whom(clause: &str) -> Option<Vec<Subject>> {
 
 fixed!(
     SAME_NOT,
-    r"^(?:就|也|倒|倒是|可|可是|都|自己|本人|从来|一直|到现在|现在|反正|却|但|但是|不过|而|好在|幸好|幸亏|至今|还)*(?:没有|没得|没得过|没患过|没有得过|没这(?:个)?(?:毛?病)|不过敏|不是|没吃|不吃|没用|不用)(?:的|了|过|啊|呢|哦|这个|这个?病|这毛病)*$|^(?:and|but|though|thankfully|luckily|fortunately|however|while|whereas)?\s*(?:don't|doesn't|do not|does not|didn't|haven't|hasn't|am not|isn't|is not|aren't|never did|never has|never have)(?: have (?:it|that|any|one))?(?: (?:myself|himself|herself|themselves|either|though|at all|luckily|thankfully))*$|^(?:and|but)?\s*(?:neither|nor)\s+(?:do|does|am|is|are|have|has|did)$"
+    r"^(?:就|也|倒|倒是|可|可是|都|自己|本人|从来|一直|到现在|现在|反正|却|但|但是|不过|而|好在|幸好|幸亏|至今|还)*(?:没有|没得|没得过|没患过|没有得过|没这(?:个)?(?:毛?病)|不过敏|不是|没吃|不吃|没用|不用|没打过?|没做过?|没查过?|没用过|没喝过?|没吃过|没割过|没住过)(?:的|了|过|啊|呢|哦|这个|这个?病|这毛病)*$|^(?:and|but|though|thankfully|luckily|fortunately|however|while|whereas)?\s*(?:don't|doesn't|do not|does not|didn't|haven't|hasn't|am not|isn't|is not|aren't|never did|never has|never have)(?: have (?:it|that|any|one))?(?: (?:myself|himself|herself|themselves|either|though|at all|luckily|thankfully))*$|^(?:and|but)?\s*(?:neither|nor)\s+(?:do|does|am|is|are|have|has|did)$|^(?:and|but)?\s*none of (?:do|does|are|is|have|has|did)$"
 );
 fixed!(
     SAME_TOO,
-    r"^(?:现在|后来|其实|自己|没[两几]天|去年|今年)*(?:也|同样|跟着|跟|和|就|只有|都)+(?:也|就|都|只有)*(?:有|是|得了|得过|过敏|一样|在吃|吃|这样|患有?|查出来了?)(?:的|了|过|啊|呢)*$|^(?:and|but)?\s*(?:so)\s+(?:do|does|am|is|are|have|has|did)$|^(?:and)?\s*(?:(?:do|does|am|is|have|has|had|did)(?: it| one)?|has it|have it)?\s*(?:too|as well)$|^(?:only|just)$"
+    r"^(?:现在|后来|其实|自己|没[两几]天|去年|今年)*(?:也|同样|跟着|跟|和|就|只有|都)+(?:也|就|都|只有)*(?:有|是|得了|得过|过敏|一样|在吃|吃|这样|患有?|查出来了?)(?:的|了|过|啊|呢)*$|^(?:倒是|倒|可是|却|还是|还|现在还|至今还|一直)+(?:得过|有过|有|在吃|吃着|在用|用着|在打|做过|打过|查过)(?:的|了|呢|啊)*$|^(?:and|but)?\s*(?:so)\s+(?:do|does|am|is|are|have|has|did)$|^(?:and)?\s*(?:(?:do|does|am|is|have|has|had|did)(?: it| one)?|has it|have it)?\s*(?:too|as well)$|^(?:only|just)$|^but\s+(?:do|does|did|am|is|are|have|has)(?:\s+(?:in|since|last|when|at|as|once)\b.*)?$|^(?:and\s+|but\s+)?still (?:on it|taking it|take it|use it|using it)$|^(?:exactly |just )?same as$"
 );
+
+// "But I'm not": the verb goes with the person.
+fixed!(
+    IS_NOT,
+    r"^(?:(?:and|but|though|thankfully|luckily|fortunately|while|whereas)\s+)*(?:i'm|i am|(?:my|our)\s+(?:[a-z-]+\s+){0,2}[a-z-]+ (?:is|are))\s+(?:definitely |certainly |luckily )?not(?: though| luckily| at all| myself)?$"
+);
+fixed!(
+    NOT_IT,
+    r"^(?:(?:and|but|so)\s+)*(?:don't|do not|doesn't|does not|haven't|hasn't|never)\s+(?:have|had|got|take|need)\s+(?:it|that|one|any(?: of (?:it|them|that))?)$"
+);
+
+/// A clause without a person that denies what was said just before of whom it speaks: "and don't have it".
+pub(crate) fn denies_it(clause: &str) -> bool {
+    let clause = clause.trim().trim_matches(|c: char| !c.is_alphanumeric());
+    NOT_IT.is_match(clause)
+}
 
 /// A clause that says of a person what was said just before, or denies it, and names nothing itself:
 /// 我没有, 我弟也有, "I don't", "so does my aunt". Given are the person and whether it is denied.
@@ -69,6 +85,9 @@ pub(crate) fn says_the_same(clause: &str) -> Option<(Vec<Subject>, Polarity)> {
     let clause = clause.trim().trim_matches(|c: char| !c.is_alphanumeric());
     let persons = persons(clause);
     let person = persons.iter().find(|p| !p.who.is_empty())?;
+    if IS_NOT.is_match(clause) {
+        return Some((person.who.clone(), Polarity::Negative));
+    }
     // 不是我 only says who it is not.
     if clause[..person.start].contains('不') {
         return None;
@@ -244,6 +263,10 @@ mod tests {
         check("我也去了", "");
         check("i don't know", "");
         check("i do", "");
+        check("but i'm not", "self -");
+        check("but i did in 1998", "self +");
+        check("我倒是得过", "self +");
+        check("none of my children are", "child -");
         // One person whose words take in another's.
         check("we met them from my dad's side of the family", "");
     }

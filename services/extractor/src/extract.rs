@@ -12,6 +12,7 @@ use anamnesis_domain::owner::Subject;
 use anamnesis_domain::text::Text;
 use anamnesis_domain::time::Timestamp;
 
+use crate::asked::Asked;
 use crate::context::{Context, Episodes, RECENT_MAX, SAID_BYTES_MAX, may_refer_back};
 use crate::dates::Clock;
 use crate::directives::claims_to_have_recorded;
@@ -132,6 +133,9 @@ fn read_statements(
         Known::default()
     };
     let is_announced = speaks && request::is_announced(context);
+    let mut asked = (turn.role == Role::User)
+        .then(|| asked_before(context))
+        .flatten();
     let mut reader = Reader::new(clock, known.clone());
     let mut episode = String::new();
     let mut seen = BTreeSet::new();
@@ -153,7 +157,17 @@ fn read_statements(
             spoken.push(sentence.range.clone());
             if !is_silent {
                 let asks = model.asks_to_keep(&sentence.range);
-                statements.push(reader.read_beside(text, sentence, asks, &mut model.offers));
+                let words = text[sentence.range.clone()].trim();
+                let mut read = reader.read_beside(text, sentence, asks, &mut model.offers);
+                // Only the first sentence answers, and only what is no statement itself.
+                let answered = asked
+                    .take()
+                    .filter(|_| read.heard.is_empty() && !read.asks_to_keep)
+                    .and_then(|asked| asked.answered_by(words));
+                if let Some(answered) = answered {
+                    reader.hear_answer(&answered, words, &mut read);
+                }
+                statements.push(read);
             }
         }
         append(&mut episode, text, &spoken, range);
@@ -341,6 +355,16 @@ fn remember(context: &Context, clock: Clock) -> Known {
         }
     }
     reader.into_known()
+}
+
+/// What the message right before this one asks its speaker.
+fn asked_before(context: &Context) -> Option<Asked> {
+    let said = context.recent.last()?;
+    let asks = matches!(said.role, Role::Clinician | Role::Assistant) && !said.is_memory_write;
+    let text = said.text.expose();
+    (asks && text.len() <= SAID_BYTES_MAX)
+        .then(|| Asked::of(text))
+        .flatten()
 }
 
 fn is_episode(role: Role, setting: Episodes) -> bool {

@@ -41,6 +41,8 @@ struct Lexicon {
     /// By pattern number of the automaton.
     entries: Vec<Vec<(Class, &'static str)>>,
     exact: BTreeMap<String, Vec<(Class, &'static str)>>,
+    /// Every word in the order of its entry.
+    surfaces: Vec<(Class, &'static str, String)>,
 }
 
 type Table = BTreeMap<String, Vec<String>>;
@@ -57,7 +59,9 @@ static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
         (Class::Occupation, include_str!("../data/occupations.json")),
     ];
     let mut exact: BTreeMap<String, Vec<(Class, &'static str)>> = BTreeMap::new();
+    let mut words: Vec<(Class, &'static str, String)> = Vec::new();
     let mut add = |class: Class, name: &'static str, surface: &str| {
+        words.push((class, name, fold(surface)));
         let known = exact.entry(fold(surface)).or_default();
         if known.iter().all(|(other, _)| *other != class) {
             known.push((class, name));
@@ -99,6 +103,7 @@ static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
         automaton,
         entries,
         exact,
+        surfaces: words,
     }
 });
 
@@ -162,6 +167,27 @@ pub(crate) fn lookup_class(phrase: &str, classes: &[Class]) -> Option<(Class, &'
         .or_else(|| direct(&singular(strip_leading(phrase))))
         .or_else(|| direct(strip_trailing_han(phrase)))
 }
+
+/// A known word as its lexicon calls it: in Chinese by the first Chinese word of its entry.
+pub(crate) fn named_in(mention: &Mention, is_chinese: bool) -> String {
+    let chinese = CHINESE_NAMES.get(&(mention.class, mention.name));
+    match chinese.filter(|_| is_chinese) {
+        Some(name) => name.clone(),
+        None => mention.name.to_owned(),
+    }
+}
+
+static CHINESE_NAMES: LazyLock<BTreeMap<(Class, &'static str), String>> = LazyLock::new(|| {
+    let mut names: BTreeMap<(Class, &'static str), String> = BTreeMap::new();
+    for (class, name, surface) in &LEXICON.surfaces {
+        if surface.chars().all(is_han) {
+            names
+                .entry((*class, *name))
+                .or_insert_with(|| surface.clone());
+        }
+    }
+    names
+});
 
 static DRUG_CLASSES: LazyLock<Table> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../data/drug_classes.json"))

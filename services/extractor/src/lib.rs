@@ -10,6 +10,7 @@
 //! - `modality`, `explicit`, `gates`, `directives`, `contrast`: what is asserted, asked to be kept, never
 //!   kept, moved
 //! - `request`: what becomes of a request to write something down, over several messages
+//! - `asked`: what a short answer says, with the question before it in mind
 //! - `repair`: words taken back or left out within one sentence
 //! - `patterns`: which facts a clause states
 //! - [`prompt`], [`ask`]: what a model is asked, and how, so that it costs no more than was allowed
@@ -17,6 +18,7 @@
 
 mod answer;
 pub mod ask;
+mod asked;
 pub mod context;
 mod contrast;
 mod dates;

@@ -46,7 +46,7 @@ fixed!(
 );
 fixed!(
     QUESTION_WORDS,
-    r"什么(?:时候|药|东西|样|病)?(?:呢|呀|啊)?$|是不是|有没有|是否|会不会|能不能|可不可以|要不要|为什么|为何|怎么(?:样|办|回事|会)|如何|哪(?:些|个|里|种|儿)|几点|多久|多少|请问|哪有|哪里有|哪儿有|谁说|难道|何曾|怎么可能|能否|可否|行不行|好不好|吗\s*$|呢\s*$|吧\s*\?|么\s*$|^\s*(?:and |but |so |or )?(?:am|is|are|was|were|do|does|did|can|could|should|would|will|may|might|have|has|shall)\s+(?:i|you|he|she|it|we|they|my|this|that|there|the|anyone|a|an)\b|^\s*(?:and |but |so )?(?:what|why|how|which|who|whose|(?:when|where) (?:is|are|do|does|did|will|should|can|was|were|would|could|am|have|has))\b"
+    r"什么(?:时候|药|东西|样|病)?(?:呢|呀|啊)?$|是不是|有没有|是否|会不会|能不能|可不可以|要不要|为什么|为何|怎么(?:样|办|回事|会)|如何|哪(?:些|个|里|种|儿)|几点|多久|多少|请问|哪有|哪里有|哪儿有|谁说|难道|何曾|怎么可能|能否|可否|行不行|好不好|吗\s*$|呢\s*$|吧\s*\?|么\s*$|^\s*(?:and |but |so |or )?(?:am|is|are|was|were|do|does|can|could|should|would|will|may|might|shall)\s+(?:i|you|he|she|it|we|they|my|this|that|there|the|anyone|a|an)\b|^\s*(?:and |but |so |or )?(?:did|have|has)\s+(?:i|you|he|she|it|we|they|my|this|that|there|anyone)\b|^\s*(?:and |but |so )?(?:what|why|how|which|who|whose|(?:when|where) (?:is|are|do|does|did|will|should|can|was|were|would|could|am|have|has))\b"
 );
 fixed!(
     STRONG_HEDGE,
@@ -93,7 +93,7 @@ fixed!(
 // Animals live with people and take the same drugs.
 fixed!(
     ANIMAL,
-    r"(?:^|我们?家的?|我们?的|我|家里的?|他家的?|她家的?|养的|\p{Han}{1,4}家的?)(?:那只|这只|一只|老|小|大|那条|这条)?(?:狗狗|小狗|狗|猫咪|小猫|猫|宠物|兔子|仓鼠|鹦鹉|乌龟|龙猫|金毛|泰迪|哈士奇|柯基|布偶|拉布拉多|边牧|柴犬|博美|萨摩耶|比熊|雪纳瑞|英短|美短)(?:叫?\p{Han}{1,3}?)?(?:也|都|最近|现在|好像|每天|一直)?(?:对|有|在|得|吃|患|是|不|打|服|用|需要|体重|被|怀)|\b(?:my|our|his|her|their|the|a)\s+(?:[\w'-]+\s+){0,3}(?:dog|cat|puppy|pup|kitten|kitty|pet|horse|pony|rabbit|bunny|hamster|gerbil|parrot|budgie|canary|tortoise|cow|goat|sheep|guinea pig|ferret|beagle|labrador|retriever|poodle|terrier|bulldog|husky|corgi|spaniel|dachshund|chihuahua|collie|tabby)s?,?\s+(?:(?:\w+,|also|just|now|never|always|currently|recently)\s+)?(?:is|are|was|were|has|have|had|takes?|took|needs?|gets?|got|can't|cannot|can|eats?|drinks?|doesn't|does|lives?|weighs|suffers?|started|stopped|developed)\b"
+    r"(?:^|我们?家的?|我们?的|我|家里的?|他家的?|她家的?|养的|\p{Han}{1,4}家的?|\p{Han}{1,4}的)(?:那只|这只|一只|老|小|大|那条|这条)?(?:狗狗|小狗|狗|猫咪|小猫|猫|宠物|兔子|仓鼠|鹦鹉|乌龟|龙猫|金毛|泰迪|哈士奇|柯基|布偶|拉布拉多|边牧|柴犬|博美|萨摩耶|比熊|雪纳瑞|英短|美短)(?:叫?\p{Han}{1,3}?)?(?:也|都|最近|现在|好像|每天|一直)?(?:对|有|在|得|吃|患|是|不|打|服|用|需要|体重|被|怀|长|生|确诊|查出)|\b(?:my|our|his|her|their|the|a)\s+(?:[\w'-]+\s+){0,3}(?:dog|cat|puppy|pup|kitten|kitty|pet|horse|pony|rabbit|bunny|hamster|gerbil|parrot|budgie|canary|tortoise|cow|goat|sheep|guinea pig|ferret|beagle|labrador|retriever|poodle|terrier|bulldog|husky|corgi|spaniel|dachshund|chihuahua|collie|tabby)s?,?\s+(?:(?:\w+,|also|just|now|never|always|currently|recently)\s+)?(?:is|are|was|were|has|have|had|takes?|took|needs?|gets?|got|can't|cannot|can|eats?|drinks?|doesn't|does|lives?|weighs|suffers?|started|stopped|developed)\b"
 );
 // What an animal is given, or has as its own.
 fixed!(

@@ -23,11 +23,13 @@ use crate::sentence::{Sentence, clauses};
 use crate::subject::{Person, nearest};
 use crate::{contrast, explicit, gates, patterns, repair};
 
+mod answered;
 mod consider;
+mod quoted;
 mod unnamed;
 
 use consider::Clause;
-use unnamed::unnamed;
+use unnamed::{meant_by, unnamed};
 
 /// One fact of a sentence, with its words and whom it is about.
 #[derive(Clone, Debug)]
@@ -191,8 +193,9 @@ impl Reader {
             if of_animal && mood.refused.is_none() {
                 mood.refused = Some(RejectCode::NotUserAssertion);
             }
-            let completed =
-                repair::completed(clause, &previous).or_else(|| contrast::in_plain_order(clause));
+            let completed = repair::completed(clause, &previous)
+                .or_else(|| repair::allergic_to_it(clause, &previous))
+                .or_else(|| contrast::in_plain_order(clause));
             let clause = completed.as_deref().unwrap_or(clause);
             if completed.is_none() {
                 clause.clone_into(&mut previous);
@@ -229,15 +232,22 @@ impl Reader {
             if let Some(who) = contrast::names_only(clause) {
                 named_only = Some((i, who));
             }
+            let same = contrast::says_the_same(clause).or_else(|| {
+                let who = carried.clone().filter(|_| contrast::denies_it(clause))?;
+                Some((who, Polarity::Negative))
+            });
             let denied = contrast::denies_whom(clause);
             let mut found = patterns::find(&scene);
+            let mut is_echo = false;
             if found.is_empty()
-                && let Some((who, polarity)) = contrast::says_the_same(clause)
+                && let Some((who, polarity)) = same
                 && let Some((_, last)) = stated.last()
             {
-                // 我爸有痛风，我没有: the thing is left out.
+                // 我爸有痛风，我没有: the thing is left out, and only the whole sentence names it.
+                is_echo = true;
                 found.push(Found {
                     subjects: Some(who),
+                    never: true,
                     ..last.clone().polarity(polarity).intent(Intent::Assert)
                 });
             }
@@ -253,7 +263,11 @@ impl Reader {
                     self.note(&who, &one);
                 }
                 for subject in &who {
-                    heard.push((i, self.hear(&one, subject, &scene, is_guess)));
+                    let mut hears = self.hear(&one, subject, &scene, is_guess);
+                    if is_echo {
+                        WHOLE.clone_into(&mut hears.quote);
+                    }
+                    heard.push((i, hears));
                 }
             }
             if !COMPARES.is_match(clause) {
@@ -276,6 +290,11 @@ impl Reader {
         if let Some(repair) = &repair {
             repair::apply(repair, &mut heard);
         }
+        let own_count = heard.len();
+        if !parts.is_empty() {
+            self.add_quoted(folded, &mut heard);
+        }
+        let has_quoted = heard.len() > own_count;
         self.add_contrasts(&analysed, &parts, &stated, named_only, &mut heard);
         let start = sentence.range.start;
         for offer in offers.iter_mut().filter(|offer| offer.outcome.is_none()) {
@@ -299,6 +318,7 @@ impl Reader {
         place(&sentence, raw, &analysed, &parts, &mut heard);
         if heard.iter().filter(|(_, h)| h.refused.is_none()).count() == 1
             && !statement.text.is_empty()
+            && !has_quoted
         {
             let whole = statement.text.clone();
             heard
@@ -363,12 +383,8 @@ impl Reader {
         if let Some(subjects) = &found.subjects {
             return (subjects.clone(), false);
         }
-        let pronoun = |person: &Person| {
-            let word = &scene.text[person.start..person.end];
-            let is_plural = word.ends_with('们') || word == "they";
-            let relative = self.known.relative.clone().filter(|_| !is_plural);
-            vec![relative.unwrap_or_else(|| Subject::Other(word.to_owned()))]
-        };
+        let known = self.known.relative.as_ref();
+        let pronoun = |person: &Person| vec![meant_by(person, persons, scene, known)];
         let is_health = matches!(
             found.kind,
             Kind::Allergy | Kind::Condition | Kind::Medication
@@ -415,7 +431,7 @@ impl Reader {
             .min(if is_guess { 800 } else { 1000 });
         let is_event = matches!(found.kind, Kind::Procedure | Kind::Measurement)
             || found.attribute == Some("examination");
-        let is_denied_event = is_event && found.polarity == Polarity::Negative;
+        let is_denied_event = is_event && found.polarity == Polarity::Negative && !found.never;
         // 他 without anybody named before is nobody.
         let is_nobody =
             matches!(subject, Subject::Other(word) if PRONOUNS.contains(&word.as_str()));

@@ -9,7 +9,7 @@ use anamnesis_domain::owner::Subject;
 use anamnesis_domain::text::{Text, normalise};
 
 use crate::explicit::masked;
-use crate::lexicon::{Class, lookup};
+use crate::lexicon::{Class, lookup, mentions};
 use crate::pattern::fixed;
 use crate::quantity::amounts;
 use crate::reading::{Heard, WHOLE};
@@ -173,6 +173,11 @@ fixed!(
     OWN,
     r"(?:^|\b)(?:i|我|我刚才?|我之前)\s*$|^\s*我(?:刚才?|之前|就|也|又|直接|只好)?(?:跟|对|和|给|向|同).{1,12}$"
 );
+// "Your wife has …" is said of somebody whom only the listener can name.
+fixed!(
+    YOURS,
+    r"[你您](?:的|家)?(?:太太|老婆|爱人|先生|丈夫|老公|媳妇|妈|爸|父|母|孩子|儿子|女儿)|\byour (?:wife|husband|partner|son|daughter|mother|mum|mom|father|dad|child|kid|baby)\b"
+);
 fixed!(FIRST_PERSON, r"我|\b(?:i|i'm|i've|my|me)\b");
 
 /// The folded text with what others said of themselves blanked: `my friend said "I am …"`.
@@ -183,7 +188,10 @@ pub(crate) fn without_quotes(folded: &str) -> String {
     let quoted = QUOTED.captures_iter(folded);
     let ranges: Vec<_> = quoted
         .chain(QUOTED_FIRST.captures_iter(folded))
-        .filter(|hit| !OWN.is_match(&hit["who"]) && FIRST_PERSON.is_match(&hit["words"]))
+        .filter(|hit| {
+            let words = &hit["words"];
+            !OWN.is_match(&hit["who"]) && (FIRST_PERSON.is_match(words) || YOURS.is_match(words))
+        })
         .filter_map(|hit| hit.name("words").map(|m| m.range()))
         .collect();
     masked(folded, &ranges)
@@ -207,4 +215,77 @@ pub(crate) fn completed(clause: &str, previous: &str) -> Option<String> {
     }
     let is_left_out = previous.contains("过敏") && !clause.contains("过敏");
     (is_left_out && ZH_TO_ALONE.is_match(clause)).then(|| format!("{clause}过敏"))
+}
+
+fixed!(
+    ALLERGIC_TO_IT,
+    r"^(?:(?:and|but|so|because)\s+)*(?:to this day\s+)?(?:i'm|i am|he's|she's|he is|she is)?\s*(?P<how>(?:not |badly |very |really |severely |quite )*allergic)(?: to (?:it|them|that|this))?$|^(?P<no>no allerg(?:y|ies))(?: (?:there|to (?:it|them|that)))?(?: at all)?$"
+);
+fixed!(
+    ZH_ALLERGIC_TO_IT,
+    r"^(?:我|他|她|俺)?(?P<how>(?:从来|从|一直|就|都|也|会|真的|特别|有点|还)*(?:不|没)?(?:会)?过敏)(?:的|啊|呢)*$"
+);
+
+/// The clause with the thing that the clause before it named, if that is one thing: `Kiwi is out, I'm
+/// allergic`, 头孢打过好几回，不过敏.
+pub(crate) fn allergic_to_it(clause: &str, previous: &str) -> Option<String> {
+    const SLOT: [Class; 3] = [Class::Allergen, Class::Drug, Class::Food];
+    if previous.contains("过敏") || previous.contains("allerg") {
+        return None;
+    }
+    let clause = clause.trim().trim_matches(|c: char| !c.is_alphanumeric());
+    let mut named: Vec<(usize, usize)> = mentions(previous)
+        .iter()
+        .filter(|m| SLOT.contains(&m.class))
+        .map(|m| (m.start, m.end))
+        .collect();
+    named.dedup();
+    let [(start, end)] = named.as_slice() else {
+        return None;
+    };
+    let thing = &previous[*start..*end];
+    if let Some(hit) = ALLERGIC_TO_IT.captures(clause) {
+        let is_free = hit.name("no").is_some();
+        return Some(if is_free {
+            format!("i have no allergy to {thing}")
+        } else {
+            let how = hit.name("how")?;
+            format!("{} to {thing}", &clause[..how.end()])
+        });
+    }
+    let hit = ZH_ALLERGIC_TO_IT.captures(clause)?;
+    let how = hit.name("how")?;
+    let who = &clause[..how.start()];
+    Some(format!("{who}对{thing}{}", how.as_str()))
+}
+
+/// What somebody else said of themselves, as it is quoted: the words, and who said them.
+pub(crate) struct Quoted {
+    pub(crate) words: String,
+    pub(crate) who: Vec<Subject>,
+}
+
+/// The quoted words of relatives and others whom the sentence names: `my mum said "I have gout"`. Those of
+/// the speaker and of nobody in particular are left out.
+pub(crate) fn quoted(folded: &str) -> Vec<Quoted> {
+    if !folded.contains('"') {
+        return Vec::new();
+    }
+    let hits = QUOTED
+        .captures_iter(folded)
+        .chain(QUOTED_FIRST.captures_iter(folded));
+    hits.filter(|hit| !OWN.is_match(&hit["who"]) && FIRST_PERSON.is_match(&hit["words"]))
+        .filter_map(|hit| {
+            let said_by = crate::subject::persons(&hit["who"]);
+            let [person] = said_by.as_slice() else {
+                return None;
+            };
+            let is_somebody = !person.is_self && !person.who.is_empty();
+            let words = hit["words"].trim_matches('"').trim().to_owned();
+            is_somebody.then(|| Quoted {
+                words,
+                who: person.who.clone(),
+            })
+        })
+        .collect()
 }

@@ -136,6 +136,8 @@ pub(crate) struct Found {
     pub(crate) stability: i32,
     /// Thousandths of confidence at most.
     pub(crate) confidence_max: u16,
+    /// Denied for all time: "I've never had a colonoscopy", 没做过胃镜.
+    pub(crate) never: bool,
     /// Whom a model says that it is about; `None` for what the rules found themselves.
     pub(crate) offered: Option<Whom>,
 }
@@ -161,6 +163,7 @@ impl Found {
             holds: Holds::State,
             stability: 0,
             confidence_max: 1000,
+            never: false,
             offered: None,
         }
     }

@@ -113,14 +113,14 @@ fn is_full_stop(before: &str, next: Option<char>) -> bool {
 /// After an English comma or `and` these begin a new statement; anything else continues a list.
 static OPENS_CLAUSE: LazyLock<Regex> = LazyLock::new(|| {
     compile(
-        r"^(?:(?:and|but|so|because|although|though|however|or|then|also|now|actually|since|plus)\s+)*(?:i|i'm|i've|i'd|i'll|we|we're|he|he's|she|she's|they|it|it's|you|my|his|her|our|your|their|the|this|that|there|which|who|whose|if|when|while|where|what|how|why|can|could|do|does|did|is|are|am|was|were|should|would|will|please|pls|no|not|never|don't|do not|doesn't|didn't|stop|stopped|start|started|take|takes|taking|took|have|has|had|having|been|live|lives|work|works|smoke|smokes|drink|drinks|prefer|prefers|like|likes|hate|hates|love|need|needs|want|wants|just|only|but|because|so|although|though|however|correction|sorry|mom|dad|nobody|neither|none|use|used|remember|note|write|keep|call|allergic|diagnosed|switched|changed|increased|decreased|reduced|went|also allergic|negative|denies|especially|particularly)\b",
+        r"^(?:(?:and|but|so|because|although|though|however|or|then|also|now|actually|since|plus)\s+)*(?:i|i'm|i've|i'd|i'll|we|we're|he|he's|she|she's|they|it|it's|you|my|his|her|our|your|their|the|this|that|there|which|who|whose|if|when|while|where|what|how|why|can|could|do|does|did|is|are|am|was|were|should|would|will|please|pls|no|not|never|don't|do not|doesn't|didn't|stop|stopped|start|started|take|takes|taking|took|have|has|had|having|been|live|lives|work|works|smoke|smokes|drink|drinks|prefer|prefers|like|likes|hate|hates|love|need|needs|want|wants|just|only|but|because|so|although|though|however|correction|sorry|mom|dad|nobody|neither|nor|none|same|only|use|used|remember|note|write|keep|call|allergic|diagnosed|switched|changed|increased|decreased|reduced|went|also allergic|negative|denies|especially|particularly)\b",
     )
 });
 
 /// Words before which an English sentence splits although there is no comma.
 static ENGLISH_BREAK: LazyLock<Regex> = LazyLock::new(|| {
     compile(
-        r"\s(?:but|however|although|though|whereas|because|unless|if|so i|while (?:i|my|he|she)|and (?:i|i'm|i've|my|he|she|they|we|his|her|please|also|am|is|are|was|take|takes|taking|have|has|had|don't|do not|doesn't|never|no longer|now|used|live|lives|work|works|smoke|smokes|drink|drinks|prefer|prefers|like|likes|hate|hates|can|can't|cannot|need|needs|start|started|stop|stopped|switched|currently|recently|diagnosed|allergic|not))\b",
+        r"\s(?:but|however|although|though|whereas|because|unless|if|so i|while (?:i|my|he|she)|and (?:so (?:do|does|did|am|is|are|have|has)|neither (?:do|does|did|am|is|are|have|has)|i|i'm|i've|my|he|she|they|we|his|her|please|also|am|is|are|was|take|takes|taking|have|has|had|don't|do not|doesn't|never|no longer|now|used|live|lives|work|works|smoke|smokes|drink|drinks|prefer|prefers|like|likes|hate|hates|can|can't|cannot|need|needs|start|started|stop|stopped|switched|currently|recently|diagnosed|allergic|not))\b",
     )
 });
 

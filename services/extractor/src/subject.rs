@@ -142,7 +142,7 @@ static CHINESE: LazyLock<Regex> = LazyLock::new(|| {
 static ENGLISH: LazyLock<Regex> = LazyLock::new(|| {
     let is_english = |word: &&String| !word.chars().any(is_han);
     let words = alternatives(RELATIVES.all().filter(is_english).cloned());
-    let adjective = r"(?:(?:older|younger|elder|middle|late|own|elderly|old|little|big|dear|eldest|youngest|oldest|twin|best|close|good|next-door|maternal|paternal|great|biological|adoptive|first|second|only|grown|adult|teenage|other|new|kid|baby|wee|dear|poor|darling|\w+[- ]year[- ]old|\w+-month-old|whole|two|three|four|five|several)\s+){0,2}";
+    let adjective = r"(?:(?:older|younger|elder|middle|late|own|elderly|old|little|big|dear|eldest|youngest|oldest|twin|best|close|good|next-door|identical|fraternal|maternal|paternal|great|biological|adoptive|first|second|only|grown|adult|teenage|other|new|kid|baby|wee|dear|poor|darling|\w+[- ]year[- ]old|\w+-month-old|whole|two|three|four|five|several)\s+){0,2}";
     compile(&format!(
         r"\b(?:(?P<owner>my|our|his|her|their|your|the|me|(?:both|all|one|each|neither|either)(?: of)? (?:my|our)|\w+'s)\s+(?P<adjectives>{adjective})(?P<owned>{words})|(?P<bare>mom|dad|mum|mommy|daddy|mother|father|grandma|grandpa|grandmother|grandfather))\b(?:'s\s+{adjective}(?P<chain>{words})\b)?"
     ))
@@ -151,7 +151,7 @@ static ENGLISH: LazyLock<Regex> = LazyLock::new(|| {
 /// At the start of a clause a relation stands without anybody's: "Husband has gout".
 static ENGLISH_LEAD: LazyLock<Regex> = LazyLock::new(|| {
     compile(
-        r"(?:^|[,;:.]\s*|\b(?:and|but|so|while|because|since|that|says|said)\s+)(?P<bare>husband|wife|hubby|missus|son|daughter|brother|sister|nan|nana|gran|granny|gramps|granddad|grandad|papa|mama|pa|pops|mam|auntie|uncle|cousin)\b(?:'s\b)?",
+        r"(?:^|[,;:.]\s*|\b(?:and|but|so|while|because|since|that|says|said)\s+)(?:(?:big|little|older|younger|kid|baby|poor|old|dear)\s+)?(?P<bare>sis|bro|husband|wife|hubby|missus|son|daughter|brother|sister|nan|nana|gran|granny|gramps|granddad|grandad|papa|mama|pa|pops|mam|auntie|uncle|cousin)\b(?:'s\b)?",
     )
 });
 
@@ -183,6 +183,17 @@ static TITLE: LazyLock<Regex> = LazyLock::new(|| {
 static SELF: LazyLock<Regex> = LazyLock::new(|| {
     compile(
         r"我们?(?:自己|本人)?|本人|俺|咱们?|患者(?:本人)?|病人|\b(?:i|i'm|i've|i'd|i'll|im|ive|me|my|mine|myself|we|we're|our|us|the patient|patient|pt)\b",
+    )
+});
+
+/// Words for one's children that name nobody elsewhere: 老二 is a second one of anything.
+static MY_CHILD: LazyLock<Regex> =
+    LazyLock::new(|| compile(r"(?:我|咱|俺)们?家的?(?:老[大二三四幺]|小子|臭小子|小家伙|妞妞|妞)"));
+
+/// "They found a polyp", "they want her on aspirin": the clinic, and nobody whom a fact is about.
+static IMPERSONAL: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        r"^they(?:'ve|'re| have| had| also| then| just| finally| only)* (?:found|find|called?|calls|said|say|told|gave|put|took|take|want|wanted|diagnosed|did|think|prescribed?|removed|plated|fixed|repaired|operated|gave|saw|see|discovered|detected|confirmed|ruled)\b",
     )
 });
 
@@ -227,6 +238,19 @@ pub(crate) fn persons(folded: &str) -> Vec<Person> {
             });
         }
     }
+    for hit in MY_CHILD.find_iter(folded) {
+        let is_free = found
+            .iter()
+            .all(|p| hit.end() <= p.start || p.end <= hit.start());
+        if is_free {
+            found.push(Person {
+                start: hit.start(),
+                end: hit.end(),
+                who: vec![Subject::Child],
+                is_self: false,
+            });
+        }
+    }
     for (regex, is_self) in [(&*SELF, true), (&*THIRD, false)] {
         for hit in regex.find_iter(folded) {
             let is_free = found
@@ -254,9 +278,20 @@ pub(crate) fn persons(folded: &str) -> Vec<Person> {
     join_listed(folded, found)
 }
 
-/// 其他 and 吉他 hold no person.
+/// 其他, 吉他 and 他汀 hold no person, and "they" of "they found" is nobody.
 fn is_other_word(folded: &str, start: usize, end: usize) -> bool {
-    &folded[start..end] == "他" && folded[..start].ends_with(['其', '吉', '排', '维'])
+    match &folded[start..end] {
+        "他" => {
+            folded[..start].ends_with(['其', '吉', '排', '维'])
+                || (folded[..start].ends_with(['雷', '洛', '扎'])
+                    && folded[end..].starts_with('定'))
+                || ["汀", "莫昔", "克莫", "达拉", "扎罗"]
+                    .iter()
+                    .any(|rest| folded[end..].starts_with(rest))
+        }
+        "they" => IMPERSONAL.is_match(&folded[start..]),
+        _ => false,
+    }
 }
 
 /// Whether the word is part of another one, or of somebody's name.
@@ -382,6 +417,40 @@ fn join_listed(folded: &str, persons: Vec<Person>) -> Vec<Person> {
         joined.push(person);
     }
     joined
+}
+
+/// Whether a pronoun may stand for a person, as far as the words tell he from she.
+pub(crate) fn may_be(pronoun: &str, who: &Subject) -> bool {
+    const MALE: [&str; 7] = [
+        "father",
+        "brother",
+        "son",
+        "uncle",
+        "nephew",
+        "husband",
+        "boyfriend",
+    ];
+    const FEMALE: [&str; 8] = [
+        "mother",
+        "sister",
+        "daughter",
+        "aunt",
+        "niece",
+        "wife",
+        "girlfriend",
+        "fiancee",
+    ];
+    let name = who.to_string();
+    let ends = |words: &[&str]| {
+        words
+            .iter()
+            .any(|word| name.trim_end_matches(')').ends_with(word))
+    };
+    match pronoun {
+        "他" | "he" | "him" | "his" | "he's" => !ends(&FEMALE),
+        "她" | "she" | "her" | "hers" | "she's" => !ends(&MALE),
+        _ => true,
+    }
 }
 
 /// The nearest person named before `anchor`.

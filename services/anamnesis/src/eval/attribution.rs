@@ -25,6 +25,9 @@ const ASKED: &str = "2026-03-20T09:00:00+08:00";
 #[derive(Deserialize)]
 struct Line {
     id: String,
+    /// The phenomenon, for break-downs.
+    #[serde(default)]
+    cat: String,
     text: String,
     facts: Vec<Fact>,
     not: Vec<Place>,
@@ -110,6 +113,7 @@ async fn tell_subjects(
             .filter(|claim| claim.kind != Kind::Episode)
             .collect();
         let told = count(line, &stored, language, means);
+        figures.notes.extend(missed(line, &stored));
         all.found += told.found;
         all.leaks += told.leaks;
     }
@@ -119,6 +123,42 @@ async fn tell_subjects(
         .insert(format!("{language}.coverage"), coverage);
     world.close().await;
     Ok(all)
+}
+
+/// What of a line is not stored as it should be: where, of which kind, and what is there instead.
+fn missed(line: &Line, stored: &[Claim]) -> Vec<String> {
+    let about = |fact: &Fact| -> Vec<String> {
+        let matching = stored.iter().filter(|claim| is_about(claim, &fact.term));
+        matching
+            .map(|claim| format!("{} {}", bucket(&claim.subject), claim.polarity))
+            .collect()
+    };
+    let mut notes = Vec::new();
+    for fact in &line.facts {
+        let wanted = format!("{} {}", fact.subject, fact.polarity);
+        let found = about(fact);
+        if !found.contains(&wanted) {
+            let instead = match found.as_slice() {
+                [] => "nothing".to_owned(),
+                found => found.join(", "),
+            };
+            notes.push(format!(
+                "missed: {} {} {} ({wanted}): {instead}",
+                line.id,
+                line.cat,
+                kind(&fact.term)
+            ));
+        }
+    }
+    notes
+}
+
+/// What kind of thing a term is, as far as the lexicons know it.
+fn kind(term: &str) -> &'static str {
+    match query_entities(term).first() {
+        Some(entity) => entity.kind.code(),
+        None => "unknown",
+    }
 }
 
 fn count(line: &Line, stored: &[Claim], language: &str, means: &mut Means) -> Told {
@@ -148,6 +188,10 @@ fn count(line: &Line, stored: &[Claim], language: &str, means: &mut Means) -> To
             Polarity::Negative => "recall.negative",
         };
         put(sign, share(is_hit));
+        put(&format!("recall.kind.{}", kind(&fact.term)), share(is_hit));
+        if !line.cat.is_empty() {
+            put(&format!("recall.shape.{}", line.cat), share(is_hit));
+        }
         put("flip_rate", share(is_flip));
     }
     for place in &line.not {
@@ -365,6 +409,21 @@ mod tests {
             ("line_exact", 0.0),
         ];
         check(line, &wrong, &expected);
+    }
+
+    #[test]
+    fn what_is_missed_is_named_by_kind_and_shape() {
+        let line = r#"{"id": "1", "cat": "relative", "text": "", "facts": [
+            {"subject": "father", "term": "peanut", "polarity": "+"},
+            {"subject": "self", "term": "aspirin", "polarity": "-"}], "not": []}"#;
+        let line: Line = serde_json::from_str(line).unwrap();
+        let told = stored("I am allergic to peanuts. I don't take aspirin.");
+        assert_eq!(
+            missed(&line, &told),
+            ["missed: 1 relative allergen (father +): self +"]
+        );
+        let nothing = ["missed: 1 relative drug (self -): nothing"];
+        assert_eq!(missed(&line, &[])[1..], nothing);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod facts;
 mod gates;
 mod model;
 mod requests;
+mod shapes;
 
 use crate::context::{Context, Episodes, Said};
 use crate::extract::extract;

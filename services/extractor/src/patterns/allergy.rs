@@ -43,7 +43,7 @@ fixed!(
 // A reaction told instead of its name.
 fixed!(
     ZH_REACT,
-    r"(?:吃|喝|碰|用|闻|打|接触)(?:了|到|过|完)?(?P<obj>[^,;:]{1,12}?)(?:之?后)?(?:就|会|都|身上|全身|脸上|嘴|喉咙|皮肤|立刻|马上)*(?:起(?:红|皮|风)?疹|出疹|起荨麻疹|发痒|痒|红肿|喉头水肿|嘴肿|喉咙肿|呼吸困难|休克)"
+    r"(?:吃|喝|碰|用|闻|打|接触)(?:了|到|过|完)?(?P<obj>[^,;:]{1,12}?)(?:之?后)?(?:就|会|都|也|又|还|满|浑|一|没多久|身上|身|全身|脸上|嘴角|嘴唇|嘴|舌头|舌|脖子|胳膊|手上|手|眼睛|喉咙|皮肤|立刻|马上)*(?:起(?:红|皮|风)?疹|起红疹|出疹|长疹|起荨麻疹|起风团|起包|发痒|痒|红肿|发红|发麻|肿|烂|喉头水肿|嘴肿|喉咙肿|呼吸困难|喘不上气|休克)|(?P<obj2>[^,;:我他她]{1,8}?)(?:我|他|她)?一(?:吃|喝|碰|用|擦|闻|沾|打|抹)(?:到|上)?就(?:满|浑|全|一|身上|身|脸上|脸|嘴|手上|手)*(?:起(?:红|皮|风)?疹|起包|发痒|痒|红|肿|喘)|对(?P<obj3>[^,;:]{1,10}?)(?:很|特别|比较|有点|非常|都)*敏感"
 );
 fixed!(
     EN_TO,
@@ -51,11 +51,16 @@ fixed!(
 );
 fixed!(
     EN_REACT,
-    r"\b(?:reacted(?: badly| very badly)?|(?:bad|severe|serious) reactions?|sensitive|intolerant|break out in hives|broke out in hives|get hives|got hives|swell up|anaphylactic shock)\s+(?:to|from|after|with|when i (?:eat|take|touch)|if i (?:eat|take|touch))\s+(?:eating |taking |touching )?(?P<obj>[^;:]{1,60})"
+    r"\b(?:reacted(?: badly| very badly)?|(?:bad|severe|serious) reactions?|sensitive|intolerant|break out in hives|broke out in hives|get hives|got hives|swells? up|swelled up|goe?s? red|come out in hives|comes out in hives|reacts?|anaphylactic shock)\s+(?:to|from|after|with|when i (?:eat|take|touch)|if i (?:eat|take|touch))\s+(?:eating |taking |touching )?(?P<obj>[^;:]{1,60})"
 );
 fixed!(
     EN_GIVES,
     r"(?P<obj>[a-z][a-z' -]{1,40}?)\s+(?:gives?|gave|causes?)\s+me\s+(?:a |an |bad |severe )*(?:hives|rash|rashes|anaphylaxis|allergic reaction|swelling)"
+);
+// The one who reacts stands behind the verb: "kiwi gives her hives".
+fixed!(
+    EN_MAKES,
+    r"(?P<obj>[a-z][a-z' -]{1,40}?)\s+(?:gives?|gave|makes?|made|brings?|brought)\s+(?:me|him|her|us|my\s+(?:[a-z-]+\s+)?[a-z-]+)\s+(?:(?:a|an|bad|severe|nasty|itchy|terrible|out in|come out in|break out in|lips|throat|tongue|mouth|face|eyes|skin)\s+)*(?:hives|rash|rashes|itchy?|itching|swell(?:ing|s)?|swollen|tingle|tingly|wheeze|wheezy|anaphylaxis)\b"
 );
 fixed!(
     EN_COMPOUND,
@@ -105,7 +110,13 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
     if found.is_empty()
         && let Some(hit) = ZH_REACT.captures(scene.text)
     {
-        let (obj, anchor) = (&hit["obj"], hit.get(0).map_or(0, |m| m.start()));
+        let obj = ["obj", "obj2", "obj3"]
+            .iter()
+            .find_map(|name| hit.name(name));
+        let (obj, anchor) = (
+            obj.map_or("", |m| m.as_str()),
+            hit.get(0).map_or(0, |m| m.start()),
+        );
         let polarity = scene.polarity_before(anchor);
         push_items(
             scene,
@@ -126,6 +137,7 @@ pub(crate) fn find(scene: &Scene<'_>) -> Vec<Found> {
         || scene.text.contains("nkda")
         || EN_REACT.is_match(scene.text)
         || EN_GIVES.is_match(scene.text)
+        || EN_MAKES.is_match(scene.text)
         || EN_SKIN.is_match(scene.text)
     {
         english(scene, &mut found);
@@ -416,6 +428,20 @@ fn english(scene: &Scene<'_>, found: &mut Vec<Found>) {
                     open,
                 );
             }
+        }
+    }
+    if found.is_empty()
+        && let Some(hit) = EN_MAKES.captures(text)
+    {
+        let anchor = hit.get(0).map_or(0, |m| m.end());
+        let words: Vec<&str> = hit["obj"].split_whitespace().collect();
+        let known = (0..words.len())
+            .map(|i| words[i..].join(" "))
+            .find(|w| lookup(w, &SLOT).is_some());
+        if let Some(known) = known {
+            push_english(scene, found, &known, anchor, false, false);
+            // Concluded, not said: a person looks at it.
+            found.iter_mut().for_each(|f| f.confidence_max = 800);
         }
     }
     if found.is_empty() {

@@ -12,12 +12,32 @@ use crate::scene::{Found, Scene, changed_if, items};
 // After these anything is a condition's name.
 fixed!(
     STRONG,
-    r"(?:新增诊断|临床诊断|初步诊断|出院诊断|诊断(?:结果)?)(?:[:\s]|为|是|了|出|成|得了|患有|有)+|确诊(?:[:\s]|为|是|了|得了|患有|有)*|(?:患有|患了|罹患|得的是|患上了?)|(?:查出(?:来)?|检查出|检出)(?:我)?(?:有|得了|患有|了)*|发现(?:我)?(?:有|得了|患有|了)+|(?:医生|大夫|医院|专家|主任)(?:说|告诉我?|讲)(?:我|是)*(?:有|得了|患有|是)|既往(?:史|有|病史)[:有]?|\b(?:diagnosed (?:me )?(?:with|as having)|diagnosis(?: is| of|:)|(?:was|been|were) told (?:that )?(?:i|he|she) (?:have|had|has)|(?:doctor|gp|specialist) (?:says|said|told me) (?:that )?i have|new problem(?: on the list)?:?|problem list:?|active problems?:?|suffer(?:s|ing|ed)? from|living with|tested positive for|past medical history(?: of|:)?|pmh:?|was found to have|came down with|known case of|k/c/o)\s*"
+    r"(?:新增诊断|临床诊断|初步诊断|出院诊断|诊断(?:结果)?)(?:[:\s]|为|是|了|出|成|得了|患有|有)+|确诊(?:[:\s]|为|是|了|得了|患有|有)*|(?:患有|患了|罹患|得的是|患上了?)|(?:检查出|检出|查出)(?:来)?(?:我)?(?:有|得了|患有|了|是)*|发现(?:我)?(?:有|得了|患有|了)+|(?:医生|大夫|医院|专家|主任)(?:说|告诉我?|讲)(?:我|是)*(?:有|得了|患有|是)|既往(?:史|有|病史)[:有]?|\b(?:diagnosed (?:me )?(?:with|as having)|diagnosis(?: is| of|:)|(?:was|been|were) told (?:that )?(?:i|he|she) (?:have|had|has)|(?:doctor|gp|specialist) (?:says|said|told me) (?:that )?i have|new problem(?: on the list)?:?|problem list:?|active problems?:?|suffer(?:s|ing|ed)? from|living with|tested positive for|past medical history(?: of|:)?|pmh:?|was found to have|came down with|known case of|k/c/o)\s*"
 );
 // After these only a known name is one.
 fixed!(
     WEAK,
     r"有|得过|得了|患过|是|犯了|还有|合并|伴有|曾患|\b(?:have|has|had|'ve got|'ve|got|gets?|with|history of|hx of|am|is|being|develop(?:ed)?|battling|and|or)\b"
+);
+// Right before a name these tell that it is had.
+fixed!(
+    NEAR,
+    r"(?:说(?:我|他|她)?(?:这|那)?是|长了|犯了?|(?:出|发|闹|害)过|生了|(?:死|走|倒)于|因)(?:个|一个|一次|的)?\s*$|\b(?:it's|it is|it was|he's|she's|was|were|found|finds|saw|showed|shows|showing|revealed|detected|came back as|turned out to be|turns out to be|calls? it|called it|diagnosed|down with|in with|in (?:the )?hospital with|the er with|covered in|born with|caught|catch|beat|survived|fought|fighting|died (?:of|from)|passed away (?:of|from)|lost (?:\w+ ){1,3}to|landed (?:\w+ ){0,5}with|wrestling with|struggl\w+ with|recovering from|carrying|carries|carrier of|what i(?:'ve| have)(?: got)? is|all (?:he|she) has is)\s*(?:(?:a|an|the|some|my|his|her|only|just|really|actually|a bit of|a touch of|a case of|severe|mild|moderate|bad|early|late|terrible|awful|nasty|recurrent|chronic|acute|full-blown|properly|\w+ly)\s+)*$"
+);
+// Had by whom it belongs to: "my ulcer", 我的偏头痛, "Granny's gout".
+fixed!(
+    OWNED,
+    r"(?:我|他|她|咱|俺)(?:自己|本人)?(?:的|这个?|那个?)+\s*$|\b(?:my|his|her|our|their|[a-z]+'s|own|these|mine's (?:just|only))\s+(?:(?:own|old|bad|chronic|poor|severe|mild|recurrent|stupid|awful|terrible)\s+)*$"
+);
+// What stands before a name that is a whole statement: when, since when, how it is.
+fixed!(
+    OPENS,
+    r"^(?:自己|本人|就是|只是|只有|只|就|还|又|也|都|这个?|那个?|一点|有点|点|轻度|中度|重度|严重|反复|老是|一直|从小|小时候|年轻时|后来|结果|说是|的|了|,|、|\s)*$"
+);
+// "a polyp in me", "glaucoma in her": whose it is stands behind.
+fixed!(
+    IN_WHOM,
+    r"^\s+(?:was |were )?(?:found |seen |discovered )?in\s+(?P<who>me|(?:my|our)\s+[a-z-]+(?: [a-z-]+)?)\b"
 );
 fixed!(
     OVER_AFTER,
@@ -39,6 +59,11 @@ fixed!(
     PURPOSE,
     r"(?:用于|用来治|治疗|治|预防|防止|针对|管理)[^,;]{0,12}$|\b(?:for|to treat|treating|to prevent|preventing|because of my|against)\s+(?:my |the |her |his |a )?(?:\w+\s)?$"
 );
+// To be looked for is not to be had.
+fixed!(
+    LOOKED_FOR,
+    r"(?:查|筛查|检查|化验|问|咨询|了解|学习|研究|避免|防止|防)(?:一下|下|一查|查看)?(?:有没有|是不是|是否)?\s*$"
+);
 fixed!(HISTORY_AFTER, r"^(?:病)?史");
 fixed!(
     PAST_ONLY,
@@ -50,7 +75,7 @@ fixed!(
 );
 fixed!(
     FAMILY,
-    r"家族(?:史|中|里)?|遗传史|\bf(?:am)?\.?hx?\s*:|\bfamily (?:history|hx)\b|\bruns in (?:my|the) family\b"
+    r"家族(?:史|中|里)?|遗传史|\bf(?:am)?\.?hx?\s*:|\bfamily (?:history|hx)\b|\b(?:runs )?in (?:my|the|our) family\b|\bgenerations of\b|\bgoes back generations\b|祖传|祖上|家里(?:祖上|长辈|几代)"
 );
 fixed!(
     LASTING_COMPLAINT,
@@ -72,7 +97,7 @@ fixed!(
 fixed!(IS_A, r"(?:是|为)(?:一名|一个|个|名|位)?$");
 fixed!(
     AM,
-    r"\b(?:am|is|'m|i'm|he's|she's)\s+(?:a |an )?(?:type (?:1|2|one|two) )?(?P<what>diabetic|asthmatic|epileptic|obese|anemic|anaemic|hypertensive|prediabetic|depressed|autistic)\b"
+    r"\b(?:am|is|are|'m|i'm|he's|she's)\s+(?:(?:a|an|not|also|both|actually|now|still)\s+)*(?:type (?:1|2|one|two) )?(?P<what>diabetic|asthmatic|epileptic|obese|anemic|anaemic|hypertensive|prediabetic|depressed|autistic)\b"
 );
 fixed!(
     SHAPE,
@@ -393,7 +418,11 @@ fn known_phrase(scene: &Scene<'_>, phrase: &Phrase, found: &mut Vec<Found>) {
     // 我是糖尿病患者 says it, 糖尿病患者的饮食 does not.
     let is_patient =
         (after.starts_with("患者") || after.starts_with("病人")) && IS_A.is_match(before);
-    if (NOT_CONDITION_AFTER.is_match(after) && !is_patient) || PURPOSE.is_match(before) {
+    let is_owned = OWNED.is_match(before);
+    if (NOT_CONDITION_AFTER.is_match(after) && !is_patient)
+        || (PURPOSE.is_match(before) && !is_owned)
+        || LOOKED_FOR.is_match(before)
+    {
         return;
     }
     let over = OVER_AFTER.is_match(after) || OVER_BEFORE.is_match(before);
@@ -406,6 +435,8 @@ fn known_phrase(scene: &Scene<'_>, phrase: &Phrase, found: &mut Vec<Found>) {
         || person_right_before
         || HISTORY_AFTER.is_match(after)
         || FAMILY.is_match(before)
+        || is_owned
+        || (scene.is_chinese() && opens(scene, before))
         || before.trim_end().ends_with(['、', ':', '和', '及'])
         || [
             "denies",
@@ -421,12 +452,19 @@ fn known_phrase(scene: &Scene<'_>, phrase: &Phrase, found: &mut Vec<Found>) {
         ]
         .iter()
         .any(|w| before.trim_end().ends_with(w));
-    let has_cue = cue.is_some_and(|cue| before[cue.end()..].chars().count() <= 40);
+    let near = NEAR.find(before);
+    let has_cue =
+        near.is_some() || cue.is_some_and(|cue| before[cue.end()..].chars().count() <= 40);
     if !(over || has_cue || stands_alone) {
         return;
     }
     let negated = scene.negated_before(phrase.range.start);
-    let anchor = cue.map_or(phrase.range.start, |cue| cue.start());
+    // Whose it is may stand right before it: "her dad's gout".
+    let anchor = match &near {
+        _ if is_owned => phrase.range.start,
+        Some(near) => near.start(),
+        None => cue.map_or(phrase.range.start, |cue| cue.start()),
+    };
     // "His gout and my asthma": whose it is stands between the cue and the thing.
     let is_named_later = scene
         .persons
@@ -468,6 +506,12 @@ fn known_phrase(scene: &Scene<'_>, phrase: &Phrase, found: &mut Vec<Found>) {
             members
         });
     }
+    if let Some(who) = IN_WHOM
+        .captures(after)
+        .and_then(|hit| whom_it_is_in(&hit["who"]))
+    {
+        one.subjects = Some(who);
+    }
     let is_complaint = phrase.is_symptom || FEELS.is_match(before);
     let lasts = LASTING_COMPLAINT.is_match(text) && !LATELY.is_match(text);
     if is_complaint && !lasts && (polarity == Polarity::Positive || phrase.is_symptom) {
@@ -477,6 +521,27 @@ fn known_phrase(scene: &Scene<'_>, phrase: &Phrase, found: &mut Vec<Found>) {
     if found.iter().all(|f| f.value != one.value) {
         found.push(one);
     }
+}
+
+/// Whether nothing but persons, times and degrees stands before a name: 去年房颤.
+fn opens(scene: &Scene<'_>, before: &str) -> bool {
+    let mut rest = before.to_owned();
+    let times = scene.moments(crate::dates::Direction::Past);
+    let mut cut: Vec<Range<usize>> = times.iter().map(|m| m.start..m.end).collect();
+    cut.extend(scene.persons.iter().map(|p| p.start..p.end));
+    for range in cut.into_iter().filter(|range| range.end <= before.len()) {
+        rest.replace_range(range.clone(), &",".repeat(range.len()));
+    }
+    OPENS.is_match(&rest)
+}
+
+/// The person of "in me" and "in our baby".
+fn whom_it_is_in(words: &str) -> Option<Vec<Subject>> {
+    let persons = crate::subject::persons(words);
+    let first = persons
+        .first()
+        .filter(|p| p.start == 0 && !p.who.is_empty())?;
+    Some(first.who.clone())
 }
 
 fixed!(

@@ -14,7 +14,7 @@ use crate::schedule::schedule;
 
 fixed!(
     TAKE,
-    r"服用|口服|在吃|在用|在服|在打|吃着|用着|正在[吃用服打]|使用|注射|吸入|吃|服|打|开了|开的|给开|开始用|加了|加用|新加|加上|改用|改吃|换成|换为|换了|用上|用的是|用药|处方|喷|涂|敷|滴|用|\b(?:take|takes|taking|took|on|using|uses?|used|prescribed|prescription for|put me on|put him on|put her on|start|started|starting|began|begin|switch(?:ed)? (?:me )?to|chang(?:ed|ing) to|inject(?:ing|s)?|given|gave me|added|add|adding|receiving|maintained on|medications?(?: are| is|:)|meds?(?: are| is|:))\b"
+    r"服用|口服|在吃|在用|在服|在打|吃着|用着|正在[吃用服打]|使用|注射|吸入|吃|服|打|开了|开的|给开|开始用|加了|加用|新加|加上|改用|改吃|换成|换为|换了|换上了?|用上|用的是|用药|处方|喂了|在喝|喝着|喝了|喝|抹了?|含了|含着|含服|备着|常备|给的|拿的|喷|涂|敷|滴|用|\b(?:take|takes|taking|took|on|using|uses?|used|prescribed|prescription for|put me on|put him on|put her on|start|started|starting|began|begin|switch(?:ed)? (?:me )?to|chang(?:ed|ing) to|inject(?:ing|s)?|given|gave me|added|add|adding|receiving|getting|carry|carries|carrying|gets|maintained on|medications?(?: are| is|:)|meds?(?: are| is|:))\b"
 );
 fixed!(
     STOP,
@@ -27,6 +27,26 @@ fixed!(
 fixed!(
     NOT_TAKING,
     r"(?:不|没有?|未)(?:再|怎么|能)?(?:服用|使用|吃|用|服|打|注射)|\b(?:don't|do not|doesn't|does not|not|never|haven't been|am not|'m not|isn't) (?:currently )?(?:take|taking|on|use|using|taken|been on)\b"
+);
+// What follows a drug that is taken: 我每天吃, "works for me", 没断过.
+fixed!(
+    TAKE_AFTER,
+    r"^(?:片|胶囊|颗粒|喷雾|气雾剂|滴眼液|软膏)?是?(?:[我他她俺咱]\p{Han}{0,4}?)?(?:一直|还|还是|都|也|天天|每天|已经|现在|又|就|常|经常|断断续续|陆陆续续|在|总算|前前后后)*(?:(?:吃|喝|用|服|打|抹|喷|涂|贴|含|滴|备)(?:着|了|的|上)|在(?:吃|喝|用|服|打)|没断过|没停过|常备|备着|压得住|控制(?:着|住|得)|维持着?|顶着|快(?:吃|用)完了|(?:吃|用)完了)|^\s*(?:works? (?:well |fine |best )?for (?:me|him|her|my|his)|helps (?:me|him|her|my|his|with)|keeps? (?:me|him|her|it|my|his|things)|has (?:kept|helped)|kept|sorts (?:it|me|that)|controls|(?:is|are) running (?:out|low)|is (?:mine|his|hers)\b|is the only (?:thing|one))"
+);
+// A drug that belongs to somebody is theirs to take: "my valsartan", 我的是培哚普利, "hers is …".
+fixed!(
+    OWN_DRUG,
+    r"(?:我|他|她|俺|家)的(?:\p{Han}{0,3}药)?是?$|\b(?:my|his|her|our|own|[a-z]+'s)\s+(?:(?:own|daily|usual|morning|evening|nightly|weekly|last|next|regular)\s+)*(?:(?:dose|doses|tablets?|pills?) of\s+)?$|\b(?:mine|his|hers|(?:my|his|her|[a-z]+'s) (?:pills?|tablets?|medication|medicine|meds|drug)) (?:is|are)\s*$"
+);
+// Behind a drug these make it no drug that is taken.
+fixed!(
+    NO_DRUG_AFTER,
+    r"^\s*(?:levels?|resistance|allerg\w+|tests?|deficiency|intolerance|overdose|poisoning|side|effects?|prescription was|research|study)\b|^(?:浓度|水平|抵抗|过敏|中毒|不耐受|副作用|缺乏|的副作用|的作用|的说明书)"
+);
+// "I give my mother her …": the giver is not the taker.
+fixed!(
+    GIVES_TO,
+    r"\b(?:i|we|i've|we've|i have)\s+(?:\w+\s+){0,2}?(?:give|gave|feed|fed|inject|put|rub|dole out|spoon)\s+[^,;]{2,40}$|(?:给|替|帮)[^,;]{1,8}(?:喂|打|抹|涂|滴|上|贴|喷)了?过?[^,;]{0,4}$"
 );
 // What makes a taking word no report of taking.
 fixed!(
@@ -235,6 +255,35 @@ fn read(
             once,
         });
     }
+    let is_other = NO_DRUG_AFTER.is_match(&text[drug.range.end..]);
+    let behind = TAKE_AFTER.find(after);
+    let is_given = GIVES_TO.is_match(before)
+        && scene
+            .persons
+            .iter()
+            .any(|p| !p.is_self && left <= p.start && p.end <= drug.range.start);
+    let is_taken = behind.is_some() || belongs(before) || is_given;
+    if is_taken
+        && !is_other
+        && !is_open
+        && is_report(drug.range.start)
+        && !scene.negated_before(drug.range.start)
+    {
+        // 佐匹克隆我吃了半年: whose it is may stand behind the name.
+        let verb = behind.map_or(drug.range.start, |hit| drug.range.end + hit.end());
+        let is_behind = scene
+            .persons
+            .iter()
+            .any(|p| drug.range.end <= p.start && p.end <= verb);
+        let anchor = if is_behind { verb } else { drug.range.start };
+        let at = behind.and_then(|hit| hit.as_str().rfind(['吃', '用', '服', '打']));
+        return Some(Reading {
+            polarity: Polarity::Positive,
+            intent,
+            anchor,
+            once: at.is_some_and(|at| is_once(scene, drug.range.end + at)),
+        });
+    }
     // "氨氯地平 每天 5 mg", "metformin 500 mg bid": a name with a dose or schedule is a report too.
     let corrected = scene.modality.corrects && scene.amounts.iter().any(is_dose);
     if corrected && is_report(drug.range.start) {
@@ -258,6 +307,16 @@ fn read(
             anchor: drug.range.start,
             once: false,
         })
+}
+
+/// Whether somebody is said to have the drug that follows. "It's" and "that's" own nothing.
+fn belongs(before: &str) -> bool {
+    const NOBODY: [&str; 9] = [
+        "it's", "that's", "what's", "here's", "there's", "who's", "let's", "he's", "she's",
+    ];
+    OWN_DRUG
+        .find(before)
+        .is_some_and(|hit| !NOBODY.iter().any(|word| hit.as_str().starts_with(word)))
 }
 
 /// "吃了一片布洛芬", "took ibuprofen this morning": once, unless something says that it goes on.

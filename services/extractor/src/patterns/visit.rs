@@ -31,6 +31,11 @@ fixed!(
     SURGERY,
     r"(?P<obj>[^,;\s做了过的行]{1,14})(?:手术|切除术|置换术|移植术|成形术|修补术|造影术|介入术|搭桥术|结扎术|融合术|消融术|引流术|根治术)|\b(?:had|underwent|got|received)\s+(?:an? |my |the )?(?P<en>(?:[a-z-]+ ){0,3}(?:surgery|operation|transplant|replacement|[a-z]+ectomy|[a-z]+plasty|[a-z]+otomy|bypass))\b"
 );
+// Denied for all time so far, and not of one occasion.
+fixed!(
+    NEVER,
+    r"没有?(?:做|打|查|接种|用|割|拔|拍|抽|植|装)过|从(?:来)?(?:没|未)|还没(?:有)?(?:做|打|查|接种)|\bnever\b|\bhaven't (?:\w+ )?yet\b"
+);
 fixed!(
     NOT_YET,
     r"(?:可以|不能|能够?|可|想|要|需要|应该|打算|准备|考虑|建议|安排|让我?|得)(?:再|去|先|定期)*[做查验拍打行]?\s*$|\b(?:can|could|should|would|need|want|wants|have to|going to|plan to|recommend\w*|suggest\w*)\b[^,;]{0,20}$"
@@ -302,6 +307,10 @@ fn done(scene: &Scene<'_>, name: &str, kind: Kind, anchor: usize) -> Found {
     let mut found = Found::new(kind, attribute, name, anchor)
         .polarity(scene.polarity_before(anchor))
         .entity(EntityKind::Test, name);
+    // "Surgery" and "vaccination" name no one thing that could have been done or not.
+    found.never = NEVER.is_match(scene.text)
+        && moment(scene, Direction::Past).is_none()
+        && !matches!(name, "surgery" | "vaccination" | "blood test" | "fall");
     if let Some(moment) =
         moment(scene, Direction::Past).filter(|m| scene.clock.instant(m.from) <= scene.clock.at())
     {

@@ -1,4 +1,4 @@
-//! Who is meant by a name that no lexicon of relations knows?
+//! Who is meant by a pronoun, and by a name that no lexicon of relations knows?
 
 use std::sync::LazyLock;
 
@@ -6,6 +6,8 @@ use anamnesis_domain::owner::Subject;
 use regex::Regex;
 
 use crate::pattern::compile;
+use crate::scene::Scene;
+use crate::subject::{Person, may_be};
 
 /// The dead do not tell of themselves.
 static DIED: LazyLock<Regex> = LazyLock::new(|| {
@@ -14,7 +16,7 @@ static DIED: LazyLock<Regex> = LazyLock::new(|| {
 /// "Gramps has gout": whoever that is, it is not the speaker.
 static SOMEBODY: LazyLock<Regex> = LazyLock::new(|| {
     compile(
-        r"^\W*(?:(?:and|but|so|because|while|since|also)\s+)?(?P<who>(?:(?:the|a|an|my|our|poor|old|this|that)\s+)?[a-z][a-z'-]*(?:\s+[a-z][a-z'-]*)?)\s+(?P<verb>has|takes|uses|is allergic|is on|suffers|was diagnosed|had (?:his|her|their)|developed|is diabetic|is asthmatic)\b(?:\s+(?P<then>[a-z]+))?",
+        r"^\W*(?:(?:and|but|so|because|while|since|also)\s+)?(?P<who>(?:(?:the|a|an|my|our|poor|old|this|that)\s+)?[a-z][a-z'-]*(?:\s+[a-z][a-z'-]*)?)\s+(?P<verb>has|takes|uses|is allergic|is on|suffers|was diagnosed|lost|swells|carries|caught|survived|beat|died|had (?:his|her|their)|developed|is diabetic|is asthmatic)\b(?:\s+(?P<then>[a-z]+))?",
     )
 });
 /// What has or shows a fact without being anybody.
@@ -42,4 +44,33 @@ pub(super) fn unnamed(clause: &str, anchor: usize) -> Option<Subject> {
     let is_predicate = anchor >= verb.start();
     (is_predicate && !is_report && !THING.is_match(who.as_str()))
         .then(|| Subject::Other(who.as_str().to_owned()))
+}
+
+/// Bytes between "his" and a thing that is his; behind more words it is another's: "one of his patients
+/// has gout".
+const OWN_GAP_MAX: usize = 16;
+
+/// Whom a pronoun stands for: somebody named in this clause already ("I give Grandpa his tablets"), else
+/// the relative whom the conversation named last, else nobody known.
+pub(super) fn meant_by(
+    pronoun: &Person,
+    persons: &[Person],
+    scene: &Scene<'_>,
+    known: Option<&Subject>,
+) -> Subject {
+    let word = scene.text.get(pronoun.start..pronoun.end).unwrap_or("");
+    let nobody = || Subject::Other(word.to_owned());
+    if word.ends_with('们') || word == "they" {
+        return nobody();
+    }
+    let near = pronoun.end..pronoun.end + OWN_GAP_MAX;
+    let is_owner = !matches!(word, "his" | "her" | "their")
+        || scene.mentions.iter().any(|m| near.contains(&m.start));
+    let here = persons
+        .iter()
+        .rev()
+        .filter(|p| p.end <= pronoun.start && !p.is_self)
+        .find_map(|p| p.who.last())
+        .filter(|who| is_owner && may_be(word, who));
+    here.or(known).cloned().unwrap_or_else(nobody)
 }
