@@ -151,7 +151,8 @@ start() {
     fi
     deadline=$((SECONDS + ready_max))
     until (answers "$port") 2>/dev/null; do
-        running >/dev/null || fail "the server stopped: $(tail -n 1 "$dir/model.log") (see $dir/model.log)"
+        # By its pid alone: one that was just started may not yet be the program that it will be.
+        ! gone "$(cat "$dir/pid")" || fail "the server stopped: $(tail -n 1 "$dir/model.log") (see $dir/model.log)"
         [ "$SECONDS" -lt "$deadline" ] || fail "not ready after $ready_max s: see $dir/model.log"
         sleep 0.1
     done

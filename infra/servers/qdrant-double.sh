@@ -6,11 +6,18 @@
 #   qdrant-double.sh kill DIR    ends it as a crash would
 #
 # Everything lies in DIR: data, log, pid, port. Started again on the same DIR it keeps data and port.
-# The build goes to ${ANAMNESIS_SERVERS:-target/servers}/qdrant-double.
+# The build goes to ${ANAMNESIS_SERVERS:-target/servers}/qdrant-double. With SERVERS_FOR=load in the environment it is
+# optimised: it takes longer to build and runs faster.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 servers=${ANAMNESIS_SERVERS:-$root/target/servers}
+profile=dev
+folder=debug
+if [ "${SERVERS_FOR:-tests}" = load ]; then
+    profile=release
+    folder=release
+fi
 ready_seconds=60
 stop_seconds=20
 
@@ -47,7 +54,7 @@ build() {
             *) ;;
             esac
         done
-        CARGO_TARGET_DIR="$servers/qdrant-double" cargo build --quiet --locked \
+        CARGO_TARGET_DIR="$servers/qdrant-double" cargo build --quiet --locked --profile "$profile" \
             --manifest-path "$root/services/shared/qdrant-double/Cargo.toml" >&2
     )
 }
@@ -59,7 +66,7 @@ start() {
         local port=0
         if [ -s "$dir/port" ]; then port=$(cat "$dir/port"); fi
         : >"$dir/address"
-        nohup "$servers/qdrant-double/debug/anamnesis-qdrant-double" --dir "$dir/data" --port "$port" \
+        nohup "$servers/qdrant-double/$folder/anamnesis-qdrant-double" --dir "$dir/data" --port "$port" \
             >"$dir/address" 2>>"$dir/log" </dev/null &
         echo $! >"$dir/pid"
     fi

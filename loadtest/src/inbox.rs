@@ -16,6 +16,10 @@ use crate::corpus::Corpus;
 use crate::report::machine;
 use crate::{Target, grant, open, wait_until_stored};
 
+/// Between two looks whether all is decided: so much a figure may be too high.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+const SAID_EVERY: Duration = Duration::from_secs(5);
+
 /// Records of one append.
 const BATCH: usize = 500;
 
@@ -50,20 +54,25 @@ pub(crate) async fn run(args: InboxArgs) -> anyhow::Result<()> {
     }
     let written = started.elapsed();
     let mut last = (Instant::now(), decided);
-    while ends(&base, Topic::Memories).await? - decided < args.events as u64 {
+    loop {
+        let now = (Instant::now(), ends(&base, Topic::Memories).await?);
+        let seconds = (now.0 - last.0).as_secs_f64();
+        if seconds >= SAID_EVERY.as_secs_f64() {
+            println!(
+                "{:.0} s: {:.0} decisions/s",
+                started.elapsed().as_secs_f64(),
+                (now.1 - last.1) as f64 / seconds
+            );
+            last = now;
+        }
+        if now.1 - decided >= args.events as u64 {
+            break;
+        }
         anyhow::ensure!(
             started.elapsed() < Duration::from_secs(3_600),
             "not everything was decided within an hour"
         );
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        let now = (Instant::now(), ends(&base, Topic::Memories).await?);
-        let seconds = (now.0 - last.0).as_secs_f64();
-        println!(
-            "{:.0} s: {:.0} decisions/s",
-            started.elapsed().as_secs_f64(),
-            (now.1 - last.1) as f64 / seconds
-        );
-        last = now;
+        tokio::time::sleep(LOOK_EVERY).await;
     }
     let decided = started.elapsed();
     wait_until_stored(&client, args.target.recall_url()).await?;

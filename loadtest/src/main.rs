@@ -5,6 +5,7 @@
 mod append;
 mod corpus;
 mod inbox;
+mod isolation;
 mod joins;
 mod poison;
 mod probe;
@@ -50,6 +51,9 @@ enum Command {
     Append(append::AppendArgs),
     /// Append records that nobody can read beside writes of others.
     Poison(poison::PoisonArgs),
+    /// Ask questions, many of them hostile, in a folder of its own where hundreds of owners share names,
+    /// drugs and sentences; fails when any answer holds what another owner said.
+    Isolation(isolation::IsolationArgs),
 }
 
 #[derive(Args, Clone)]
@@ -103,6 +107,7 @@ async fn main() -> anyhow::Result<()> {
         Command::Joins(args) => joins::run(args).await,
         Command::Append(args) => append::run(args).await,
         Command::Poison(args) => poison::run(args).await,
+        Command::Isolation(args) => isolation::run(args).await,
     }
 }
 

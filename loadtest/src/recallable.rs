@@ -47,16 +47,19 @@ struct Written {
     found: Option<Found>,
 }
 
-/// How long it took from its decision, and from when it was due.
+/// How long it took from its decision, and from when it was due, until the answer that has it; and how long the
+/// legs of that answer took, the slower of text and vectors and then the graph.
 struct Found {
     since_decided: Duration,
     since_due: Duration,
+    legs: Duration,
 }
 
 #[derive(Default)]
 struct Counts {
     since_decided: Latencies,
     since_due: Latencies,
+    legs: Latencies,
     refused: usize,
     writes_refused: usize,
 }
@@ -68,6 +71,7 @@ impl Counts {
         if let Some(found) = written.found {
             self.since_decided.push(found.since_decided);
             self.since_due.push(found.since_due);
+            self.legs.push(found.legs);
         }
     }
 }
@@ -137,6 +141,7 @@ pub(crate) async fn run(args: RecallableArgs) -> anyhow::Result<()> {
     );
     println!("decision to recallable: {}", counts.since_decided.summary());
     println!("due to recallable: {}", counts.since_due.summary());
+    println!("of it the legs of the answer: {}", counts.legs.summary());
     Ok(())
 }
 
@@ -199,6 +204,7 @@ async fn sought(
             let found = Found {
                 since_decided: (found - decided).to_std().unwrap_or_default(),
                 since_due: due.elapsed(),
+                legs: legs(&answer["legs"]),
             };
             return Ok(Written {
                 refused,
@@ -211,6 +217,12 @@ async fn sought(
         );
         tokio::time::sleep(ASK_EVERY).await;
     }
+}
+
+/// How long the legs of an answer took.
+fn legs(legs: &Value) -> Duration {
+    let ms = |leg: &str| legs[leg]["ms"].as_f64().unwrap_or_default();
+    Duration::from_secs_f64((ms("text").max(ms("vector")) + ms("graph")) / 1e3)
 }
 
 fn is(record: &Value, memory: &Value) -> bool {

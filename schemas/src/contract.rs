@@ -135,6 +135,43 @@ fn decodes(record: Record, object: &[u8]) -> Result<(), WireError> {
     }
 }
 
+/// Takes the defaults of all fields out of a schema's text.
+fn without_defaults(value: &mut serde_json::Value) {
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("default");
+        fields.values_mut().for_each(without_defaults);
+    }
+    if let Some(items) = value.as_array_mut() {
+        items.iter_mut().for_each(without_defaults);
+    }
+}
+
+/// a version that is compatible with the one before it and not with the first must not pass. Each
+/// record that has gained fields is tried once without their defaults.
+#[test]
+fn a_next_version_that_drops_a_default_would_be_refused() {
+    let mut tried = 0;
+    for first in registry().versions() {
+        let newest = registry().newest(first.record);
+        if first.number == newest.number {
+            continue;
+        }
+        let mut text: serde_json::Value = serde_json::from_str(newest.text).unwrap();
+        without_defaults(&mut text);
+        let next = Schema::parse_str(&text.to_string()).unwrap();
+        let of_newest = SchemaCompatibility::can_read(&parse(newest), &next);
+        assert!(
+            matches!(of_newest, Ok(Compatibility::Full)),
+            "{of_newest:?}"
+        );
+        let of_first = SchemaCompatibility::can_read(&parse(first), &next);
+        assert!(!matches!(of_first, Ok(Compatibility::Full)), "{of_first:?}");
+        tried += 1;
+    }
+    assert!(tried > 2, "{tried} records have several versions");
+}
+
+/// all pairs, not only neighbours.
 #[test]
 fn every_pair_of_versions_of_a_record_reads_each_other() {
     for writer in registry().versions() {

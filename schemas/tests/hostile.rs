@@ -111,6 +111,7 @@ const LENGTHS: [&[u8]; 5] = [
     &[0xff, 0xff, 0xff, 0xff, 0x0f],
 ];
 
+/// no length that a frame claims makes a decoder reserve more than there is, and nothing panics.
 #[test]
 fn damaged_truncated_and_mislabelled_frames_are_errors_within_bounded_memory() {
     let objects: Vec<Vec<u8>> = published()

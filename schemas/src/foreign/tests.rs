@@ -106,6 +106,7 @@ fn check_refused(text: &str, expected: &str) {
     assert_eq!(refused, Some(expected), "{}", &text[..text.len().min(200)]);
 }
 
+/// also names and aliases that the library would panic over.
 #[test]
 fn text_that_is_no_schema_is_refused_and_never_panics() {
     for text in [

@@ -16,11 +16,13 @@ use anamnesis_servers::shard::server::{self, ShardParts};
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit_http;
 use crate::base::Base;
+use crate::behind::Behind;
 use crate::commands::serve::{Tasks, spawn};
 use crate::config::{Config, LogConfig};
 use crate::failure::Failure;
@@ -56,11 +58,11 @@ pub(crate) async fn start(
     };
     match role {
         Role::Extractor => {
-            parts.drive(&base, vec![base.extractor()?], tasks)?;
+            parts.drive(&base, vec![base.extractor()?], None, tasks)?;
             Ok(parts.stage_only(&base))
         }
         Role::ValidityManager => {
-            parts.drive(&base, vec![base.validity_manager()], tasks)?;
+            parts.drive(&base, vec![base.validity_manager()], None, tasks)?;
             Ok(parts.stage_only(&base))
         }
         Role::All | Role::Intake | Role::Indexer | Role::Forgetter | Role::Recall | Role::Tool => {
@@ -105,7 +107,8 @@ impl Parts<'_> {
             let shard = served_shard(&node.config)?;
             let partitions: Vec<u32> = shard.partitions.iter().collect();
             self.run(&node, &[node.shard_indexer()], &partitions, tasks);
-            self.drive(&node, node.server_indexers(), tasks)?;
+            let behind = Arc::new(Behind::start().map_err(Failure::wrong_use)?);
+            self.drive(&node, node.server_indexers(), Some(behind), tasks)?;
             self.serve_shard(&node, shard, tasks).await?;
         }
         if has(&[Role::All, Role::Forgetter]) {
@@ -181,9 +184,12 @@ impl Parts<'_> {
         let start = move |lease: Arc<Lease>| {
             let all = (lease.partition()..of_inbox).step_by(of_log as usize);
             let readings = all.map(|partition| (reader.clone(), partition)).collect();
-            hold(lease, readings, |(reader, partition), stop| {
-                reader.run(partition, stop)
-            })
+            hold(
+                lease,
+                readings,
+                Handle::current(),
+                |(reader, partition), stop| reader.run(partition, stop),
+            )
         };
         self.join(node, start, tasks)
     }
@@ -235,11 +241,13 @@ impl Parts<'_> {
         }
     }
 
-    /// Runs these stages in the partitions that this process gets as a member of its service's group.
+    /// Runs these stages in the partitions that this process gets as a member of its service's group, behind
+    /// what else it does or beside it.
     fn drive(
         &self,
         base: &Base,
         stages: Vec<Arc<dyn Stage>>,
+        behind: Option<Arc<Behind>>,
         tasks: &mut Tasks,
     ) -> Result<(), Failure> {
         if stages.is_empty() {
@@ -247,6 +255,10 @@ impl Parts<'_> {
         }
         let (of, stands) = (base.clone(), self.stands.clone());
         let start = move |lease: Arc<Lease>| {
+            let on = match &behind {
+                Some(behind) => behind.handle().clone(),
+                None => Handle::current(),
+            };
             let consumer = |stage: &Arc<dyn Stage>| {
                 let held = lease.clone();
                 let (log, clock) = (of.log.clone(), of.clock.clone());
@@ -255,7 +267,7 @@ impl Parts<'_> {
                     .with_lease(Arc::new(move || held.is_current()))
             };
             let consumers = stages.iter().map(consumer).collect();
-            hold(lease, consumers, Consumer::run)
+            hold(lease, consumers, on, Consumer::run)
         };
         self.join(base, start, tasks)
     }
@@ -332,6 +344,7 @@ impl Ended for InboxError {
 async fn hold<Part, Work, E>(
     lease: Arc<Lease>,
     parts: Vec<Part>,
+    on: Handle,
     run: impl Fn(Part, CancellationToken) -> Work,
 ) -> Result<(), E>
 where
@@ -341,7 +354,7 @@ where
     let stop = CancellationToken::new();
     let mut running = JoinSet::new();
     for part in parts {
-        running.spawn(run(part, stop.clone()));
+        running.spawn_on(run(part, stop.clone()), &on);
     }
     let mut result = Ok(());
     loop {

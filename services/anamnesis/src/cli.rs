@@ -13,7 +13,7 @@ use anamnesis_domain::owner::Owner;
 use anamnesis_domain::time::Timestamp;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::Flags;
+use crate::config::{Flags, Period};
 use crate::failure::Failure;
 
 /// How the process ends.
@@ -28,14 +28,20 @@ pub enum Exit {
     Unreachable,
 }
 
+impl Exit {
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Fine => 0,
+            Self::DoesNotHold => 1,
+            Self::WrongUse => 2,
+            Self::Unreachable => 3,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Fine => 0,
-            Exit::DoesNotHold => 1,
-            Exit::WrongUse => 2,
-            Exit::Unreachable => 3,
-        })
+        Self::from(exit.code())
     }
 }
 
@@ -72,7 +78,7 @@ pub enum Command {
     #[command(subcommand)]
     Topics(TopicsCommand),
     /// Ask the process that is configured here whether it is ready: for health checks.
-    Ready(ServeArgs),
+    Ready(ReadyArgs),
     /// Print the effective configuration, secrets masked.
     Config(ServeArgs),
     /// Import events from JSON Lines or the files of an evaluation set.
@@ -142,7 +148,7 @@ impl Command {
             | Self::Indexer(args)
             | Self::Forgetter(args)
             | Self::Recall(args)
-            | Self::Ready(args)
+            | Self::Ready(ReadyArgs { asked: args, .. })
             | Self::Config(args) => Flags {
                 data_dir: args.data.data.clone(),
                 listen: args.listen,
@@ -179,6 +185,15 @@ pub struct ServeArgs {
     /// Address and port, over the configuration's `listen`.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ReadyArgs {
+    #[command(flatten)]
+    pub asked: ServeArgs,
+    /// Ask again for so long, as 90s or 5m, while nobody answers or the answer is that it is not ready.
+    #[arg(long, value_name = "PERIOD")]
+    pub wait: Option<Period>,
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -383,6 +398,8 @@ pub enum EvalSet {
     Attribution,
     /// Of the project itself: who asks for something to be written down.
     Intent,
+    /// Of the project itself: what a model's cosines tell, by the languages of question and text.
+    Alike,
 }
 
 /// The sets that are not the project's.

@@ -8,11 +8,15 @@
 //!   answered
 //! - [`watch`], [`drift`], [`exposition`], [`metrics`]: what is published, and where it comes from
 //! - [`eval`]: evaluation sets
-//! - [`telemetry`], [`decay_curve`]
+//! - [`telemetry`], [`decay_curve`], [`out`]: lines of the log, a table, what a command says
+
+// They panic when nobody reads any more; `say!` and `complain!` do not.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod assemble;
 pub mod audit_http;
 pub mod base;
+mod behind;
 pub mod cli;
 pub mod commands;
 pub mod config;
@@ -26,6 +30,7 @@ pub mod generations;
 pub mod metrics;
 pub mod node;
 pub mod operations;
+pub mod out;
 mod query_reader;
 pub mod readiness;
 pub mod requests;

@@ -1,5 +1,8 @@
 //! The binary: read what is asked and configured, run it, say how it ended.
 
+// They panic when nobody reads any more; `say!` and `complain!` do not.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -24,7 +27,7 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            eprintln!("anamnesis: {failure}");
+            anamnesis::complain!("anamnesis: {failure}");
             failure.exit().into()
         }
     }
@@ -37,12 +40,12 @@ fn run(cli: Cli) -> Result<Exit, Failure> {
             (None, Some(rate)) => decay_curve::of_rate(rate),
             (None, None) => return Err(Failure::wrong_use("give --kind or --lambda")),
         };
-        print!("{table}");
+        anamnesis::say_text!("{table}");
         return Ok(Exit::Fine);
     }
     let config = Config::load(cli.config.as_deref(), &cli.command.flags())?;
     if let Command::Config(_) = &cli.command {
-        print!("{}", config.to_masked_toml().map_err(Failure::wrong_use)?);
+        anamnesis::say_text!("{}", config.to_masked_toml().map_err(Failure::wrong_use)?);
         return Ok(Exit::Fine);
     }
     let is_in_folder = matches!(config.log, LogConfig::Sqlite { .. });
@@ -73,7 +76,7 @@ async fn dispatch(command: Command, config: Config) -> Result<Exit, Failure> {
         Command::Indexer(_) => commands::serve::run(config, Role::Indexer).await,
         Command::Forgetter(_) => commands::serve::run(config, Role::Forgetter).await,
         Command::Recall(_) => commands::serve::run(config, Role::Recall).await,
-        Command::Ready(_) => commands::ready::run(&config).await,
+        Command::Ready(args) => commands::ready::run(&config, args.wait).await,
         Command::Topics(command) => commands::topics::run(config, command).await,
         Command::Import(args) => commands::import::run(config, args).await,
         Command::Export(args) => commands::export::run(config, args).await,

@@ -16,6 +16,7 @@ use anamnesis_pipeline::consumer::StageError;
 use anamnesis_pipeline::embedder::{Embed, EmbedError};
 use anamnesis_pipeline::keyring::KeyringError;
 use anamnesis_pipeline::log::{Log, LogError};
+use anamnesis_pipeline::pace::Pace;
 use anamnesis_pipeline::stores::{GraphIndex, Projection, Store, StoreError, Stores, VectorIndex};
 use anamnesis_servers::generations::{Generations as ServerGenerations, begun_at};
 use anamnesis_servers::live::{self, Access};
@@ -28,8 +29,10 @@ use crate::config::{Config, GraphConfig, LogConfig, RecordsConfig, VectorsConfig
 use crate::generations::{Generations, GenerationsError};
 use crate::role::Role;
 
-/// Least time between two small commits of the text index: at most 25 a second, a quarter of a processor.
-const TEXT_COMMIT_PACE: Duration = Duration::from_millis(40);
+/// A commit takes some ten milliseconds of a processor: ten milliseconds are gathered per change of the last one, and
+/// 50 where many come.
+const TEXT_COMMIT_PACE: Pace =
+    Pace::gathering(Duration::from_millis(10), Duration::from_millis(50), 200);
 
 /// Why a node could not be opened, or stopped.
 #[derive(Debug, thiserror::Error)]

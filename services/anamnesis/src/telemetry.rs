@@ -37,6 +37,8 @@ pub fn init(config: &TelemetryConfig, profile: Profile) -> Result<(), TelemetryE
     let filter = filter(&config.level, profile)?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // A line that nobody reads any more is no reason to end: complaining about it would panic.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     let set = match config.format {
         LogFormat::Text => lines

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::future::ready;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anamnesis_domain::ids::{LogId, OwnerKey};
 use anamnesis_domain::input::{CandidateSet, Position, Topic, Turn};
@@ -18,6 +18,7 @@ use anamnesis_pipeline::consumer::{
     APPEND_PACE, BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Running, Stage, StageError,
 };
 use anamnesis_pipeline::log::{Log, LogError, Record};
+use anamnesis_pipeline::pace::Pace;
 use anamnesis_pipeline::snapshots::{self, Snaps};
 use async_trait::async_trait;
 use futures::future::{BoxFuture, FutureExt as _};
@@ -65,7 +66,7 @@ impl Stage for Extractor {
         STAGE
     }
 
-    fn pace(&self) -> Duration {
+    fn pace(&self) -> Pace {
         APPEND_PACE
     }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anamnesis_domain::evolve::evolve;
 use anamnesis_domain::ids::{ErasureId, KeyId, LogId, MemoryId, OwnerKey};
 use anamnesis_domain::input::{Target, Topic};
+use anamnesis_domain::memory::Claim;
 use anamnesis_domain::receipt::{ErasureReceipt, place};
 use anamnesis_domain::skeleton::{Skeleton, Verdict};
 use anamnesis_domain::state::OwnerState;
@@ -25,6 +26,7 @@ use anamnesis_pipeline::embedder::{Embed, Purpose};
 use anamnesis_pipeline::fold::{self, Folded};
 use anamnesis_pipeline::log::{Log, Record};
 use anamnesis_pipeline::owner_states::OwnerStates;
+use anamnesis_pipeline::pace::Pace;
 use anamnesis_pipeline::snapshots::{self, Snaps};
 use anamnesis_pipeline::stores::{Change, Checkpoint, Projection, Store, StoreError};
 use async_trait::async_trait;
@@ -58,7 +60,7 @@ const SNAPSHOT_EVERY_IDLE: u64 = 1_000;
 const SERVER_BATCH_RECORDS: usize = 200;
 /// Between two small batches for a server. What was just decided is found meanwhile by what is in a shard:
 /// the authority and the text.
-const SERVER_PACE: Duration = Duration::from_millis(500);
+const SERVER_PACE: Pace = Pace::every(Duration::from_millis(500));
 /// How late a stage without records notices that its store is another one.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
@@ -83,11 +85,11 @@ impl Stage for Indexer {
         name_of(&self.stores)
     }
 
-    fn pace(&self) -> Duration {
+    fn pace(&self) -> Pace {
         if self.is_on_server {
             SERVER_PACE
         } else {
-            Duration::ZERO
+            Pace::NONE
         }
     }
 
@@ -152,7 +154,7 @@ impl Stage for Indexer {
             log_id,
             partition,
             skeleton,
-            states: OwnerStates::default(),
+            states: OwnerStates::of_one_in(self.log.partitions()),
             vectors,
             copy: self.copy.clone(),
             is_on_server: self.is_on_server,
@@ -672,14 +674,14 @@ fn receipt(
     }
 }
 
-/// Texts of the claims that a batch of decisions asserts, with the keys that seal them.
-pub(crate) fn asserted(decided: &Decided) -> Vec<(MemoryId, KeyId, &str)> {
+/// The claims that a batch of decisions asserts, with the keys that seal them.
+pub(crate) fn asserted(decided: &Decided) -> Vec<(MemoryId, KeyId, &Claim)> {
     let mut found = Vec::new();
     for part in &decided.parts {
         if let (Some(key), PartBody::Open(transition)) = (part.key, &part.body)
             && let Transition::Asserted { id, claim, .. } = &**transition
         {
-            found.push((*id, key, claim.text.expose()));
+            found.push((*id, key, &**claim));
         }
     }
     found

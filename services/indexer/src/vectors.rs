@@ -1,12 +1,15 @@
 //! Vectors are computed once and recorded in `embeddings`; the first one of a memory and a model wins.
 //! A rebuild reads them from there and calls no model.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use anamnesis_domain::ids::MemoryId;
 use anamnesis_domain::input::Topic;
+use anamnesis_domain::memory::Kind;
+use anamnesis_domain::text::Text;
 use anamnesis_pipeline::codec::{Codec, EmbeddingDraft, Opened, OpenedDecided};
 use anamnesis_pipeline::consumer::{BATCH_BYTES_MAX, StageError};
 use anamnesis_pipeline::embedder::{Embed, ModelIdentity};
@@ -81,7 +84,9 @@ impl VectorBook {
     ) -> Result<(), StageError> {
         let mut wanted = Vec::new();
         for opened in decisions.iter().flatten() {
-            for (id, key_id, text) in asserted(&opened.decided) {
+            for (id, key_id, claim) in asserted(&opened.decided) {
+                let speaker = claim.source.speaker.as_ref().map(Text::expose);
+                let text = passage(claim.kind, speaker, claim.text.expose());
                 let is_known = self.offsets.contains_key(&id);
                 if !is_known && !text.is_empty() {
                     wanted.push((
@@ -99,7 +104,7 @@ impl VectorBook {
         }
         let mut drafts: Drafts = Vec::with_capacity(wanted.len());
         for chunk in wanted.chunks(EMBED_TEXTS_MAX) {
-            let texts: Vec<&str> = chunk.iter().map(|(.., text)| *text).collect();
+            let texts: Vec<&str> = chunk.iter().map(|(.., text)| &**text).collect();
             let vectors = embed.embed(&texts, PURPOSE).await?;
             for ((owner, epoch, id, key_id, _), vector) in chunk.iter().zip(vectors) {
                 drafts.push(EmbeddingDraft {
@@ -176,6 +181,17 @@ impl VectorBook {
     }
 }
 
+/// What the vector of a claim is made of: a turn with the name of who said it, since questions ask by that name
+/// what somebody did who speaks of "I"; what was distilled says whom it is about by itself.
+fn passage<'a>(kind: Kind, speaker: Option<&str>, text: &'a str) -> Cow<'a, str> {
+    match speaker {
+        Some(speaker) if kind == Kind::Episode && !text.is_empty() => {
+            Cow::Owned(format!("{speaker}: {text}"))
+        }
+        Some(_) | None => Cow::Borrowed(text),
+    }
+}
+
 /// Which memory and model a record of `embeddings` is about: its clear header.
 fn embedded(payload: &[u8]) -> Option<(MemoryId, ModelIdentity)> {
     let envelope = Envelope::decode(payload).ok()?;
@@ -196,5 +212,28 @@ fn embedded(payload: &[u8]) -> Option<(MemoryId, ModelIdentity)> {
         | Header::Access(_)
         | Header::ErasureReceipt(_)
         | Header::InboxRead(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_embedded_with_its_speaker_and_what_was_distilled_without() {
+        let check = |kind, speaker, text, expected: &str| {
+            assert_eq!(passage(kind, speaker, text), expected);
+        };
+        check(Kind::Episode, Some("Ann"), "I moved", "Ann: I moved");
+        check(Kind::Episode, Some("小陈"), "我搬家了", "小陈: 我搬家了");
+        check(Kind::Episode, None, "I moved", "I moved");
+        check(
+            Kind::Fact,
+            Some("Ann"),
+            "lives in Suzhou",
+            "lives in Suzhou",
+        );
+        // Nothing to be embedded stays nothing.
+        check(Kind::Episode, Some("Ann"), "", "");
     }
 }

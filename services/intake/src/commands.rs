@@ -5,11 +5,11 @@ mod order;
 mod review;
 mod target;
 
-use anamnesis_domain::ids::{ErasureId, EventTag, MemoryId};
+use anamnesis_domain::ids::{ErasureId, EventTag, MemoryId, OwnerKey};
 use anamnesis_domain::input::{Command, Consent, Position, Task, TaskStatus};
 use anamnesis_domain::memory::{Intent, Kind};
 use anamnesis_domain::owner::{Owner, OwnerScope};
-use anamnesis_domain::text::{Text, normalise};
+use anamnesis_domain::text::{Text, is_blank, normalise};
 use anamnesis_domain::time::{Interval, Timestamp};
 use anamnesis_pipeline::caller::{Caller, CallerRole};
 use anamnesis_pipeline::problem::Problem;
@@ -109,13 +109,20 @@ impl Intake {
     /// 404 for a memory that this owner has not; otherwise what is wrong with a field.
     pub async fn correct(&self, order: &Order<'_>, ask: &Correct) -> Result<Ordered, IntakeError> {
         let scope = order.caller.write_scope(order.owner, self.ids())?;
+        if ask
+            .text
+            .as_ref()
+            .is_some_and(|text| is_blank(text.expose()))
+        {
+            return Err(missing("text", "the text says nothing"));
+        }
         let envelope = self.envelope(order, scope, API_SOURCE)?;
         let history = self.records.history(scope, ask.memory_id).await?;
         let Some(latest) = history.last() else {
             return Err(Problem::not_found("memory").into());
         };
         let old = &latest.memory.claim;
-        let reason = self.redact_text(envelope.key, &ask.reason);
+        let reason = self.given_reason(envelope.key, &ask.reason)?;
         let replaces = ask.text.is_some() || ask.value.is_some();
         if !replaces && ask.valid_to.is_none() {
             return Err(missing(
@@ -215,7 +222,7 @@ impl Intake {
     /// 403 without the right to write to this owner.
     pub async fn retire(&self, order: &Order<'_>, ask: &Retract) -> Result<Ordered, IntakeError> {
         let scope = order.caller.write_scope(order.owner, self.ids())?;
-        let reason = self.redact_text(scope.key(), &ask.reason);
+        let reason = self.given_reason(scope.key(), &ask.reason)?;
         self.plain(order, scope, |_| Command::Retire {
             memory_id: ask.memory_id,
             expected_version: ask.expected_version,
@@ -224,10 +231,21 @@ impl Intake {
         .await
     }
 
+    /// Why something that cannot be taken back was asked for, without what intake hides.
+    ///
+    /// # Errors
+    /// 400 `missing_field` when nothing is said: an auditor must find a reason.
+    fn given_reason(&self, key: OwnerKey, reason: &Text) -> Result<Text, IntakeError> {
+        if is_blank(reason.expose()) {
+            return Err(missing("reason", "reason is required: why"));
+        }
+        Ok(self.redact_text(key, reason))
+    }
+
     /// Restricts or erases.
     ///
     /// # Errors
-    /// 403 without the role; 400 when it is not clear what should be forgotten.
+    /// 403 without the role; 400 when it is not clear what should be forgotten, or an erasure has no reason.
     pub async fn forget(
         &self,
         order: &Order<'_>,
@@ -238,7 +256,10 @@ impl Intake {
         let scope = self.reviewer_scope(order)?;
         let target = self.target(scope, targets).await?;
         let envelope = self.envelope(order, scope, API_SOURCE)?;
-        let reason = self.redact_text(envelope.key, reason);
+        let reason = match mode {
+            ForgetMode::Erase => self.given_reason(envelope.key, reason)?,
+            ForgetMode::Restrict => self.redact_text(envelope.key, reason),
+        };
         let erasure = match mode {
             ForgetMode::Erase => Some(self.ids().erasure(envelope.event)),
             ForgetMode::Restrict => None,

@@ -20,7 +20,9 @@ use anamnesis_domain::input::Topic;
 use anamnesis_domain::receipt::{InboxRead, InboxRejected};
 use anamnesis_pipeline::caller::Caller;
 use anamnesis_pipeline::codec::{Clear, CodecError, Opened, read_clear};
-use anamnesis_pipeline::consumer::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Progress, backoff};
+use anamnesis_pipeline::consumer::{
+    APPEND_PACE, BATCH_BYTES_MAX, BATCH_RECORDS_MAX, Progress, backoff,
+};
 use anamnesis_pipeline::inbox::{Inbox, InboxRecord, SchemaError, SchemaSource};
 use anamnesis_pipeline::keyring::KeyringError;
 use anamnesis_pipeline::log::LogError;
@@ -540,12 +542,18 @@ impl Reading {
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), InboxError> {
         let mut failures = 0_u32;
         while !shutdown.is_cancelled() {
+            let began = tokio::time::Instant::now();
             let pause = match self.turn().await {
                 // To begin is no success yet: what failed before may fail again.
                 Ok(Progress::Began) => continue,
-                Ok(Progress::Advanced(_)) => {
+                Ok(Progress::Advanced(records)) => {
                     failures = 0;
-                    continue;
+                    let whole = self.reader.batch_records_max;
+                    let rest = APPEND_PACE.rest_after(records, whole, began.elapsed());
+                    if rest.is_zero() {
+                        continue;
+                    }
+                    Some(rest)
                 }
                 Ok(Progress::Idle) => {
                     failures = 0;
@@ -573,7 +581,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Waits for new records, or for the pause after a failure.
+    /// Waits for new records, or for a pause between batches or after a failure.
     async fn rest(&self, pause: Option<Duration>) -> Result<(), LogError> {
         match (pause, self.position()) {
             (Some(pause), _) => tokio::time::sleep(pause).await,

@@ -4,7 +4,7 @@
 use anamnesis_domain::input::StructuredClaim;
 use anamnesis_domain::memory::Role;
 use anamnesis_domain::owner::Owner;
-use anamnesis_domain::text::Text;
+use anamnesis_domain::text::{Text, is_blank};
 use anamnesis_domain::time::Timestamp;
 use serde_json::Value;
 
@@ -222,7 +222,7 @@ impl Draft {
                     check_id(Some(name), "structured.names")?;
                 }
             }
-            if part.text.trim().is_empty() {
+            if is_blank(&part.text) {
                 continue;
             }
             messages.push(Message {

@@ -95,6 +95,7 @@ impl Recall {
         &self,
         reach: &Reach,
         [text, vector, graph]: [&[Hit]; 3],
+        trust: f64,
     ) -> Result<Proposed, RecallError> {
         let ids: BTreeSet<MemoryId> = [text, vector, graph]
             .into_iter()
@@ -111,7 +112,7 @@ impl Recall {
             let ids = hits.iter().map(|hit| hit.memory_id);
             ids.filter(|id| admitted.contains(id)).collect()
         };
-        let fused = fuse(text, vector, graph).into_iter();
+        let fused = fuse(text, vector, graph, trust).into_iter();
         Ok(Proposed {
             text: of(text),
             vector: of(vector),

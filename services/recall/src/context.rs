@@ -577,6 +577,8 @@ mod tests {
         [over, held, disputed]
     }
 
+    /// C27: kind, since and until when, status, who said it, when it was last verified, and what is not
+    /// known of it.
     #[test]
     fn the_same_memories_make_the_same_lines() {
         let [over, held, disputed] = three_doses();

@@ -37,8 +37,15 @@ impl AtMost {
     }
 }
 
-/// Reciprocal rank fusion of the legs' hits; what only the graph or only one leg found is in it too.
-pub(crate) fn fuse(text: &[Hit], vector: &[Hit], graph: &[Hit]) -> Vec<(MemoryId, Evidence)> {
+/// Reciprocal rank fusion of the legs' hits; what only the graph or only one leg found is in it too. A
+/// place among the vectors' hits counts as far as they are believed (`trust`, 0 to 1): where they tell little,
+/// half of the fifty would otherwise be theirs.
+pub(crate) fn fuse(
+    text: &[Hit],
+    vector: &[Hit],
+    graph: &[Hit],
+    trust: f64,
+) -> Vec<(MemoryId, Evidence)> {
     let mut evidence: BTreeMap<MemoryId, Evidence> = BTreeMap::new();
     for (place, hit) in text.iter().enumerate() {
         evidence.entry(hit.memory_id).or_default().text = Some((place + 1, hit.score));
@@ -50,7 +57,15 @@ pub(crate) fn fuse(text: &[Hit], vector: &[Hit], graph: &[Hit]) -> Vec<(MemoryId
         evidence.entry(hit.memory_id).or_default().graph = Some(place + 1);
     }
     let ids = |hits: &[Hit]| hits.iter().map(|hit| hit.memory_id).collect::<Vec<_>>();
-    let fused = rank::fuse(&[ids(text), ids(vector), ids(graph)]);
+    let mut fused = rank::fuse(&[ids(text), ids(graph)]);
+    let words: BTreeMap<MemoryId, f64> = fused.iter().copied().collect();
+    let near: BTreeMap<MemoryId, f64> = rank::fuse(&[ids(vector)]).into_iter().collect();
+    for (id, score) in &mut fused {
+        *score += trust * near.get(id).copied().unwrap_or_default();
+    }
+    let only_near = near.into_iter().filter(|(id, _)| !words.contains_key(id));
+    fused.extend(only_near.map(|(id, score)| (id, trust * score)));
+    fused.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     let known = |id: MemoryId| evidence.get(&id).copied().unwrap_or_default();
     fused
         .into_iter()
@@ -88,7 +103,12 @@ mod tests {
 
     #[test]
     fn a_place_in_each_leg_is_kept() {
-        let fused = fuse(&[hit(1, 9.0), hit(2, 3.0)], &[hit(2, 0.8)], &[hit(3, 1.0)]);
+        let fused = fuse(
+            &[hit(1, 9.0), hit(2, 3.0)],
+            &[hit(2, 0.8)],
+            &[hit(3, 1.0)],
+            1.0,
+        );
         assert_eq!(fused[0].0, hit(2, 0.0).memory_id);
         let expected = Evidence {
             text: Some((2, 3.0)),
@@ -108,9 +128,23 @@ mod tests {
     }
 
     #[test]
+    fn vectors_that_tell_little_push_out_no_words() {
+        let said: Vec<Hit> = (0..50).map(|n| hit(n, f64::from(100 - n))).collect();
+        let near: Vec<Hit> = (100..150).map(|n| hit(n, 0.5)).collect();
+        let words = |trust| {
+            let fused = fuse(&said, &near, &[], trust);
+            fused.iter().filter(|(_, one)| one.text.is_some()).count()
+        };
+        assert_eq!(words(1.0), 25);
+        assert_eq!(words(0.2), 50);
+        // What the words leave free is still theirs.
+        assert_eq!(fuse(&said[..20], &near, &[], 0.2).len(), FUSED_MAX);
+    }
+
+    #[test]
     fn no_more_than_fifty_go_on() {
         let many: Vec<Hit> = (0..200).map(|n| hit(n, 1.0)).collect();
-        assert_eq!(fuse(&many, &[], &[]).len(), FUSED_MAX);
+        assert_eq!(fuse(&many, &[], &[], 1.0).len(), FUSED_MAX);
     }
 
     #[test]

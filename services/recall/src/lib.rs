@@ -2,11 +2,11 @@
 //! the authority check every memory, scores, and says so when it does not know.
 //!
 //! - [`request`]: what a caller may ask
-//! - [`understand`], `asked`, `cues`, `days`, `terms`, `opposites`: what the question is about, and how much of it a
-//!   memory says
+//! - [`understand`], `asked`, `cues`, `days`, `terms`, `wording`, `opposites`: what the question is about, and how
+//!   much of it a memory says
 //! - `reach`, `relatives`: which memories may answer at all
 //! - `legs`, `fuse`: what the stores propose; `authority`: what is confirmed of it
-//! - [`score`], [`select`], `latest`: how good each is, which are the answer, and in which order
+//! - [`score`], `likeness`, [`select`], `latest`: how good each is, which are the answer, and in which order
 //! - [`answer`], [`context`], [`compose`]: what the caller gets
 //! - `turns`: which turns must be silent, because what they said is over or told already
 //! - [`kept`]: what a receipt keeps of an answer, and whether the question is answered the same again
@@ -38,12 +38,14 @@ mod days;
 mod fuse;
 mod latest;
 mod legs;
+mod likeness;
 mod opposites;
 mod reach;
 mod relatives;
 mod terms;
 mod turns;
 mod wait;
+mod wording;
 
 #[cfg(test)]
 mod fixture;

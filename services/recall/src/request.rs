@@ -4,7 +4,7 @@ use anamnesis_domain::ids::EventTag;
 use anamnesis_domain::input::{Position, Topic};
 use anamnesis_domain::memory::Kind;
 use anamnesis_domain::owner::{Owner, Subject};
-use anamnesis_domain::text::Text;
+use anamnesis_domain::text::{Text, is_blank};
 use anamnesis_domain::time::{Interval, TimeError, Timestamp};
 use anamnesis_pipeline::caller::parse_owner;
 use anamnesis_pipeline::problem::Problem;
@@ -236,7 +236,7 @@ pub(crate) fn take<T: DeserializeOwned>(
 }
 
 fn query(query: Text) -> Result<Text, Problem> {
-    if query.expose().trim().is_empty() {
+    if is_blank(query.expose()) {
         return Err(
             Problem::bad_request("missing_field", "query is required: what is asked").at("query"),
         );

@@ -8,6 +8,7 @@ use anamnesis_domain::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::fuse::{AtMost, Evidence};
+use crate::likeness::{Likenesses, Script};
 use crate::terms::Terms;
 
 /// Relevance below which nothing is returned unless the caller asks for another floor. Lexical
@@ -27,6 +28,42 @@ const ANOTHERS_WORDS: f64 = 0.85;
 /// tell apart, since the day is what the asker is sure of.
 const ON_THE_DAY: f64 = 0.25;
 
+/// What BM25's words weigh in [`Signs::strength`], beside one for the share of telling words that are said.
+const WORDS_PART: f64 = 2.0;
+/// The same between two scripts, which share no words but names, numbers and the other language's words for a
+/// kind of memory.
+const WORDS_ACROSS_PART: f64 = 0.5;
+/// What the vectors weigh where they are fully believed.
+const MEANING_PART: f64 = 1.5;
+
+/// What the legs say of one memory, each in [0, 1].
+struct Signs {
+    /// By BM25.
+    words: f64,
+    /// Share of the question's telling words that are said.
+    covered: f64,
+    /// By the vectors, and how far they are believed.
+    meaning: f64,
+    trust: f64,
+    /// Whether question and memory are written in one script.
+    is_one_script: bool,
+}
+
+impl Signs {
+    /// All together, in [0, 1]. They are added and not the best of them taken, since two weak signs of one
+    /// memory are more than one of another.
+    fn strength(&self) -> f64 {
+        let words = if self.is_one_script {
+            WORDS_PART
+        } else {
+            WORDS_ACROSS_PART
+        };
+        let meaning = MEANING_PART * self.trust;
+        let sum = words * self.words + self.covered + meaning * self.meaning;
+        sum / (words + 1.0 + meaning)
+    }
+}
+
 /// Whether it is what an assistant, a tool or a document said, as it was said.
 fn is_anothers_turn(memory: &Memory) -> bool {
     memory.claim.kind == Kind::Episode
@@ -42,8 +79,23 @@ pub(crate) struct Model {
     /// A hash embedding's cosines mean nothing beyond shared words, which the lexical part counts
     /// better: then only lexical relevance counts.
     pub is_semantic: bool,
-    /// The cosine of two unrelated texts.
+    /// The cosine below which vectors alone never say that a memory answers: what the floor is about.
     pub unrelated: f64,
+    /// How cosines are read where only the order is asked for.
+    pub likenesses: Likenesses,
+}
+
+impl Model {
+    /// By the model's id, unless the configuration says what two unrelated texts have (`unrelated`).
+    pub(crate) fn of(model_id: &str, is_semantic: bool, unrelated: Option<f64>) -> Self {
+        let for_floor = unrelated.unwrap_or_else(|| unrelated_cosine(model_id));
+        let measured = Likenesses::of(model_id).filter(|_| unrelated.is_none());
+        Self {
+            is_semantic,
+            unrelated: for_floor,
+            likenesses: measured.unwrap_or_else(|| Likenesses::all(for_floor)),
+        }
+    }
 }
 
 /// What two unrelated texts have as cosine, by the beginning of the model's id: the first that fits, so
@@ -96,7 +148,16 @@ pub struct Score {
     pub ranks: Ranks,
 }
 
+/// What a memory must answer as strongly as, by the share of its turn's strength, to speak for the turn. A
+/// memory says one thing of a turn, and the question may be about another.
+const SPEAKS_FOR: f64 = 0.7;
+
 impl Score {
+    /// Whether a memory that was distilled from a turn or confirmed by it answers in its place.
+    pub(crate) fn speaks_for(&self, turn: &Self) -> bool {
+        self.strength >= SPEAKS_FOR * turn.strength
+    }
+
     /// Lifts relevance and strength to at least these, and the final score with them.
     pub(crate) fn raise(&mut self, relevance: f64, strength: f64) {
         self.relevance = self.relevance.max(relevance);
@@ -153,8 +214,22 @@ pub(crate) fn score(
     let bm25 = evidence.text.map_or(at_most.bm25, |(_, bm25)| bm25);
     let words = rank::lexical_strength(bm25, terms.words);
     let cosine = evidence.vector.map(|(_, cosine)| cosine).or(at_most.cosine);
-    let meaning = cosine.map_or(0.0, |cosine| rank::dense_relevance(cosine, model.unrelated));
-    let strength = rank::strength(words, covered, model.is_semantic.then_some(meaning));
+    let script = Script::of(memory.claim.text.expose());
+    let likeness = model.likenesses.between(terms.script, script);
+    let meaning = cosine.map_or(0.0, |cosine| likeness.meaning(cosine));
+    let trust = if model.is_semantic {
+        likeness.trust()
+    } else {
+        0.0
+    };
+    let signs = Signs {
+        words,
+        covered,
+        meaning,
+        trust,
+        is_one_script: script == terms.script,
+    };
+    let strength = signs.strength();
     let fits = if terms.rules_out(memory) {
         OPPOSITE
     } else {
@@ -230,10 +305,9 @@ mod tests {
     use crate::fixture::{Reader, at, claim, memory};
     use crate::understand::QueryReader as _;
 
-    const HASH: Model = Model {
-        is_semantic: false,
-        unrelated: 0.35,
-    };
+    fn hash() -> Model {
+        Model::of("hash", false, None)
+    }
 
     fn terms(question: &str) -> Terms {
         Terms::of(question, Reader.entities(question), &Reader)
@@ -254,7 +328,7 @@ mod tests {
             Evidence::default(),
             AtMost::default(),
             &terms("我对花生过敏吗"),
-            HASH,
+            hash(),
             now,
         );
         assert!((score.recency - 0.5).abs() < 1e-9);
@@ -262,6 +336,31 @@ mod tests {
         assert!((score.final_score - sum).abs() < 1e-6);
         assert!(!staleness(&memory, now).stale);
         assert!(staleness(&memory, now.plus_millis(1)).stale);
+    }
+
+    #[test]
+    fn signs_count_as_far_as_they_tell() {
+        let signs = |words, meaning, trust, is_one_script| Signs {
+            words,
+            covered: 0.5,
+            meaning,
+            trust,
+            is_one_script,
+        };
+        assert_eq!(signs(0.5, 0.5, 1.0, true).strength(), 0.5);
+        // Two weak signs are more than one.
+        let one = signs(0.8, 0.0, 1.0, true).strength();
+        assert!(signs(0.5, 0.5, 1.0, true).strength() > one);
+        let by_meaning = |trust| {
+            signs(0.5, 1.0, trust, true).strength() - signs(0.5, 0.0, trust, true).strength()
+        };
+        assert!(by_meaning(1.0) > by_meaning(0.3) && by_meaning(0.3) > 0.0);
+        assert_eq!(by_meaning(0.0), 0.0);
+        // Between languages meaning outweighs words.
+        let within = |words, meaning| signs(words, meaning, 0.9, true).strength();
+        let across = |words, meaning| signs(words, meaning, 0.9, false).strength();
+        assert!(within(0.6, 0.2) > within(0.2, 0.6));
+        assert!(across(0.6, 0.2) < across(0.2, 0.6));
     }
 
     #[test]
@@ -274,12 +373,12 @@ mod tests {
         let asked = terms("favourite colour");
         let now = at("2026-11-02T00:00:00Z");
         assert_eq!(
-            score(&memory, near, AtMost::default(), &asked, HASH, now).relevance,
+            score(&memory, near, AtMost::default(), &asked, hash(), now).relevance,
             0.0
         );
         let semantic = Model {
             is_semantic: true,
-            ..HASH
+            ..hash()
         };
         assert!(score(&memory, near, AtMost::default(), &asked, semantic, now).relevance > 0.9);
     }

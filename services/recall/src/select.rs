@@ -1,6 +1,6 @@
 //! Which of the scored memories are the answer, and in which order?
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anamnesis_domain::ids::{EventTag, MemoryId};
 use anamnesis_domain::memory::{Kind, Status};
@@ -23,8 +23,8 @@ pub(crate) struct Scored {
 
 /// The answer: what clears the floor, best first, at most `top_k`.
 ///
-/// - An episode does not stand beside a memory that was distilled from it: one thing said once is
-///   counted once.
+/// - An episode does not stand beside a memory that was distilled from it and answers about as well: one
+///   thing said once is counted once.
 /// - Half of the places are reserved for protected facts, chosen without regard to recency: an old
 ///   allergy that matches is never buried by what was said last week.
 /// - Of the owner's own turns that answer about as well the latest stands first, when the question asks for
@@ -87,12 +87,15 @@ pub(crate) fn injected<T>(answer: Vec<T>, is_protected: impl Fn(&T) -> bool) -> 
 fn drop_told_episodes(matching: &mut Vec<Scored>) {
     let event = |one: &Scored| one.version.memory.claim.source.event;
     let is_episode = |one: &Scored| one.version.memory.claim.kind == Kind::Episode;
-    let told: BTreeSet<EventTag> = matching
-        .iter()
-        .filter(|one| !is_episode(one))
-        .map(event)
-        .collect();
-    matching.retain(|one| !is_episode(one) || !told.contains(&event(one)));
+    let mut tellers: BTreeMap<EventTag, Vec<Score>> = BTreeMap::new();
+    for one in matching.iter().filter(|one| !is_episode(one)) {
+        tellers.entry(event(one)).or_default().push(one.score);
+    }
+    let is_told = |turn: &Scored| {
+        let mut own = tellers.get(&event(turn)).into_iter().flatten();
+        own.any(|memory| memory.speaks_for(&turn.score))
+    };
+    matching.retain(|one| !is_episode(one) || !is_told(one));
 }
 
 /// What is in conflict as the newcomer stands right behind what it contradicts, however new it is: who

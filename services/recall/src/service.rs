@@ -33,7 +33,7 @@ use crate::receipts::{
 };
 use crate::request::Ask;
 use crate::reviews::RejectsReader;
-use crate::score::{FLOOR, Model, score, staleness, unrelated_cosine};
+use crate::score::{FLOOR, Model, score, staleness};
 use crate::select::{Scored, select};
 use crate::turns::Silent;
 use crate::understand::{QueryReader, Understood, When, spoken_of, understand};
@@ -54,7 +54,7 @@ pub struct RecallSettings {
     /// Relevance below which nothing is returned.
     pub floor: f64,
     /// What two unrelated texts of the embedding model have as cosine; `None` for what is known of the
-    /// model ([`unrelated_cosine`]). A hash embedding's cosines never count.
+    /// model ([`crate::score::unrelated_cosine`]). A hash embedding's cosines never count.
     pub unrelated_cosine: Option<f64>,
     /// Whether a patient's memories need a grant to be read.
     pub is_consent_required: bool,
@@ -400,16 +400,16 @@ impl Recall {
         let (legs, listed) =
             tokio::join!(self.legs(&reach, &understood), self.listed(&reach, &kinds));
         let [text, vector, graph] = legs;
-        let fused = fuse(&text.hits, &vector.hits, &graph.hits);
+        let model = Model::of(
+            &embed.identity().id,
+            embed.is_semantic(),
+            settings.unrelated_cosine,
+        );
+        let trust = model.likenesses.trust(understood.terms.script);
+        let fused = fuse(&text.hits, &vector.hits, &graph.hits, trust);
         let at_most = AtMost::of(&text.hits, &vector.hits);
         let confirmed = self.confirm(&reach, fused, listed?, text.checked).await?;
         let is_any_known = !confirmed.is_empty();
-        let model = Model {
-            is_semantic: embed.is_semantic(),
-            unrelated: settings
-                .unrelated_cosine
-                .unwrap_or_else(|| unrelated_cosine(&embed.identity().id)),
-        };
         let mut scored: Vec<Scored> = confirmed
             .into_iter()
             .map(|(version, evidence)| {
@@ -449,7 +449,7 @@ impl Recall {
         };
         let considered = if ask.explain {
             let hits = [&text.hits[..], &vector.hits, &graph.hits];
-            Some((scored.clone(), self.proposed(&reach, hits).await?))
+            Some((scored.clone(), self.proposed(&reach, hits, trust).await?))
         } else {
             None
         };

@@ -11,11 +11,16 @@ use anamnesis_domain::memory::{Claim, Entity, EntityKind, Kind, Memory};
 use anamnesis_domain::rank;
 use anamnesis_domain::tokens;
 
-use crate::asked::Parts;
+use crate::asked::{Parts, is_alternative};
 use crate::cues;
 use crate::days::Day;
+use crate::likeness::Script;
 use crate::opposites::Opposites;
 use crate::understand::QueryReader;
+use crate::wording::{
+    addresses_the_assistant, headings, is_identifier, is_pair, is_single, plain_tokens, said_by,
+    tells_nothing,
+};
 
 /// Relevance of a memory that says every telling word of the question, before the part of BM25. With
 /// half of the words it stays below the floor of 0.45, with more than half it clears it.
@@ -30,8 +35,9 @@ const SAME_IDENTIFIER: f64 = 0.90;
 /// who writes "WiFi, network: …" will ask by that name, among whatever else they say.
 const NAMED: f64 = 0.55;
 const NAMED_COVERAGE: f64 = 0.30;
-/// Longest heading of a memory in characters: beyond it a colon ends no heading.
-const HEADING_CHARS_MAX: usize = 120;
+/// What a word that tells of a wide kind ("like" of preferences) still counts for a memory of the kind, when it
+/// says nothing else of the question.
+const KIND_ALONE: f64 = 0.5;
 
 /// A thing weighs as two words: another thing of the same kind is no answer.
 const THING: f64 = 2.0;
@@ -52,6 +58,13 @@ pub(crate) struct Term {
     pub is_identifier: bool,
 }
 
+impl Term {
+    /// Whether it says which kind of memory may answer and not what is asked about.
+    fn is_wide(&self) -> bool {
+        !self.kinds.is_empty()
+    }
+}
+
 /// The telling parts of a question, and the entities that it names.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Terms {
@@ -70,6 +83,8 @@ pub(crate) struct Terms {
     pub days: Vec<Day>,
     /// Whether what the asker said is asked about, and not what was answered.
     pub is_about_the_asker: bool,
+    /// What the question is written in, as models read it.
+    pub script: Script,
 }
 
 impl Terms {
@@ -142,6 +157,7 @@ impl Terms {
             words: tokens::query_tokens(question).len(),
             days: Vec::new(),
             is_about_the_asker: !addresses_the_assistant(question),
+            script: Script::of(question),
         }
     }
 
@@ -217,10 +233,16 @@ impl Terms {
         let says = |tokens: &Vec<String>| {
             !tokens.is_empty() && tokens.iter().all(|token| words.contains(token))
         };
+        let is_turn = memory.claim.kind == Kind::Episode;
         let (mut covered, mut said, mut all) = (0.0, 0.0, 0.0);
+        // The same of those words alone that tell of a kind.
+        let (mut wide_covered, mut wide_said, mut wide_all) = (0.0, 0.0, 0.0);
         let mut has_identifier = false;
         for term in &self.terms {
             all += term.weight;
+            if term.is_wide() {
+                wide_all += term.weight;
+            }
             let is_said = term.said.iter().any(says);
             // The first is the thing itself. The classes behind it say who must not have it; that another
             // drug of a class is taken answers nothing.
@@ -241,14 +263,26 @@ impl Terms {
             let is_held = attribute.is_some_and(|name| term.attributes.contains(&name));
             if is_said || is_named || is_asked || is_held {
                 covered += term.weight;
+                if term.is_wide() && !is_held {
+                    let is_list = !is_turn && term.kinds.iter().any(|kind| is_alternative(*kind));
+                    wide_covered += if is_list { 0.0 } else { term.weight };
+                }
             }
             if is_said || is_named {
                 said += term.weight;
+                if term.is_wide() {
+                    wide_said += term.weight;
+                }
             }
             has_identifier |= is_said && term.is_identifier;
         }
         if all == 0.0 {
             return (0.0, 0.0);
+        }
+        if wide_all < all && covered == wide_covered {
+            // Nothing was hit but the kind: "which colour do I like?" is not answered by what is liked.
+            covered *= if is_turn { 0.0 } else { KIND_ALONE };
+            said -= if is_turn { wide_said } else { 0.0 };
         }
         let share = covered / all;
         let frequency = rank::lexical_relevance(bm25.max(0.0));
@@ -285,48 +319,6 @@ impl Terms {
                 !tokens.is_empty() && tokens.iter().all(is_asked)
             })
     }
-}
-
-/// Whether a question is about what the assistant said: "what did you recommend", 你推荐过什么. "Can you
-/// tell me" asks it for something, and is about anything.
-fn addresses_the_assistant(question: &str) -> bool {
-    const ASKING: &[&str] = &["can", "could", "would", "will", "do", "please", "if"];
-    let lower = question.to_lowercase();
-    if lower.contains(['你', '您']) {
-        let asks_for_help = [
-            "你能",
-            "你可以",
-            "您能",
-            "您可以",
-            "请你",
-            "请您",
-            "你知道",
-            "你记得",
-            "你还记得",
-        ];
-        return !asks_for_help.iter().any(|words| lower.contains(words));
-    }
-    let words: Vec<&str> = lower
-        .split(|c: char| !c.is_alphanumeric() && c != '\'')
-        .filter(|word| !word.is_empty())
-        .collect();
-    let is_you = |word: &str| matches!(word, "you" | "your" | "yours");
-    words.iter().enumerate().any(|(place, word)| {
-        let before = place.checked_sub(1).and_then(|before| words.get(before));
-        is_you(word) && !before.is_some_and(|before| ASKING.contains(before))
-    })
-}
-
-/// The names before the first colon of a text, when it begins with names: `WiFi, network: …`.
-fn headings(text: &str) -> impl Iterator<Item = &str> {
-    let heading = text.split_once([':', '：']).map(|(heading, _)| heading);
-    let heading = heading.filter(|heading| {
-        let is_sentence =
-            heading.contains(". ") || heading.contains(['。', '?', '？', '!', '！', '\n']);
-        !is_sentence && heading.chars().count() <= HEADING_CHARS_MAX
-    });
-    let names = heading.into_iter();
-    names.flat_map(|heading| heading.split([',', '，', '、', ';', '；']))
 }
 
 /// Kinds of memory that tell of such a thing.
@@ -374,28 +366,6 @@ fn tells_of(claim: &Claim, thing: &Entity, is_about_harm: bool) -> bool {
     }
 }
 
-/// What says a cue: its own characters, or one telling word of it ("card" of "card number").
-fn said_by(cue: &str) -> Vec<Vec<String>> {
-    if cue.chars().any(tokens::is_han) {
-        return vec![plain_tokens(cue)];
-    }
-    let words = plain_tokens(cue).into_iter();
-    words
-        .filter(|word| !cues::is_light(word))
-        .map(|word| vec![word])
-        .collect()
-}
-
-/// Tokens of words that are looked for as they are.
-fn plain_tokens(words: &str) -> Vec<String> {
-    let tokens = tokens::query_tokens(words);
-    let has_pair = tokens.iter().any(|token| is_pair(token));
-    tokens
-        .into_iter()
-        .filter(|token| !has_pair || !is_single(token))
-        .collect()
-}
-
 fn term(token: &str, reader: &dyn QueryReader) -> Term {
     let kinds = cues::kinds_of(token).to_vec();
     let is_identifier = is_identifier(token);
@@ -421,90 +391,6 @@ fn term(token: &str, reader: &dyn QueryReader) -> Term {
         entities: Vec::new(),
         is_identifier,
     }
-}
-
-/// An order, model or examination number: letters and digits together, or at least five digits. A
-/// number with its unit (500mg) is an amount, and a year is a time.
-fn is_identifier(token: &str) -> bool {
-    let has_digit = token.chars().any(|c| c.is_ascii_digit());
-    if !has_digit || !token.is_ascii() || token.len() < 4 {
-        return false;
-    }
-    let rest = token.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-    if rest.is_empty() {
-        return token.len() >= 5 && !token.contains('.');
-    }
-    let starts_with_letter = token.starts_with(|c: char| c.is_ascii_alphabetic());
-    starts_with_letter
-        || (rest.len() < token.len()
-            && rest.chars().any(|c| c.is_ascii_digit())
-            && !is_ratio_or_date(token))
-}
-
-/// `120/80`, `2024-03-01`: digits and marks only.
-fn is_ratio_or_date(token: &str) -> bool {
-    token
-        .chars()
-        .all(|c| c.is_ascii_digit() || matches!(c, '-' | '/' | '.'))
-}
-
-fn is_single(token: &str) -> bool {
-    let mut chars = token.chars();
-    chars.next().is_some_and(tokens::is_han) && chars.next().is_none()
-}
-
-fn is_pair(token: &str) -> bool {
-    token.chars().count() == 2 && token.chars().all(tokens::is_han)
-}
-
-/// Words that a question has whatever it is about.
-fn tells_nothing(token: &str) -> bool {
-    const LATIN: &[&str] = &[
-        "tell",
-        "please",
-        "know",
-        "any",
-        "some",
-        "there",
-        "list",
-        "show",
-        "give",
-        "remember",
-        "all",
-        "from",
-        "as",
-        "by",
-        "if",
-        "so",
-        "not",
-        "no",
-        "still",
-        "currently",
-        "now",
-        "current",
-        "last",
-        "year",
-        "month",
-        "week",
-        "yesterday",
-        "today",
-        "much",
-        "many",
-        "been",
-        "get",
-        "got",
-        "ever",
-    ];
-    const PAIRS: &[&str] = &[
-        "现在", "目前", "最近", "之前", "以前", "时候", "一下", "知道", "告诉", "帮忙", "记得",
-        "去年", "前年", "上个", "上月", "月的", "昨天", "前天", "上周", "情况", "患者", "病人",
-        "本人",
-    ];
-    const FUNCTION: &str = "我你您他她它们的了吗呢吧啊呀是有在和与及对把被给什么请问哪谁怎多少几个这那都还会能可以要不没就又也很啥去到里";
-    if token.chars().all(tokens::is_han) {
-        return PAIRS.contains(&token) || token.chars().any(|c| FUNCTION.contains(c));
-    }
-    LATIN.contains(&token)
 }
 
 #[cfg(test)]
@@ -613,20 +499,34 @@ mod tests {
     }
 
     #[test]
-    fn amounts_and_times_are_no_identifiers() {
-        for (token, expected) in [
-            ("88a17", true),
-            ("a-1029", true),
-            ("20391", true),
-            ("2024", false),
-            ("500mg", false),
-            ("0.625g", false),
-            ("120/80", false),
-            ("2024-03-01", false),
-            ("hba1c", true),
-        ] {
-            assert_eq!(is_identifier(token), expected, "{token}");
-        }
+    fn a_kind_alone_does_not_answer_a_question_for_more() {
+        let liked = Kind::Preference;
+        check("我喜欢什么颜色？", liked, "我喜欢喝茶", false);
+        check("我喜欢什么颜色？", liked, "我喜欢红的颜色", true);
+        check("What do I like?", liked, "I prefer tea", true);
+        check(
+            "Which colour do I like and prefer?",
+            liked,
+            "I like tea",
+            false,
+        );
+        check(
+            "Which colour do I like?",
+            liked,
+            "I like the colour red",
+            true,
+        );
+        // In a turn it says nothing, whatever kind it is.
+        let turn = Kind::Episode;
+        check("我的过敏卡放在抽屉里吗", turn, "我对花生过敏", false);
+        check("药店几点关门", turn, "我每天吃药", false);
+        check("我对什么过敏", turn, "I am allergic to mango", true);
+        check(
+            "Which pharmacy has my medication?",
+            turn,
+            "a tablet to read on",
+            false,
+        );
     }
 
     #[test]

@@ -307,3 +307,37 @@ async fn of_a_turn_that_said_two_things_the_one_that_is_asked_about_decides() {
     let colour = world.asks("p1", Ask::new("blue bicycle")).await;
     assert_eq!(texts(&colour).len(), 1, "{colour:#?}");
 }
+
+#[tokio::test]
+async fn a_memory_speaks_for_its_turn_only_where_it_answers_about_as_well() {
+    for (text, fact, about_both, about_the_rest) in [
+        (
+            "I live in Suzhou and repair old violins from Cremona in a cellar workshop",
+            "lives in Suzhou",
+            "Do I live in Suzhou?",
+            "Does somebody who lives here repair old violins from Cremona in a cellar?",
+        ),
+        (
+            "我住在苏州，平时在地下室修理克雷莫纳的旧小提琴",
+            "住在苏州",
+            "住在苏州吗",
+            "住在哪里的人在地下室修理旧小提琴",
+        ),
+    ] {
+        let world = world().await;
+        world
+            .hears(&turn(
+                11,
+                "2026-05-01T00:00:00Z",
+                text,
+                &[(Kind::Fact, fact)],
+            ))
+            .await;
+        let mut ask = Ask::new(about_both);
+        ask.min_score = Some(0.0);
+        assert_eq!(texts(&world.asks("p1", ask).await), [fact], "{text}");
+        let mut ask = Ask::new(about_the_rest);
+        ask.min_score = Some(0.0);
+        assert_eq!(texts(&world.asks("p1", ask).await), [text, fact], "{text}");
+    }
+}

@@ -25,7 +25,7 @@ const LOOKED_UP_MAX: usize = 50;
 pub(crate) struct Silent {
     /// Nothing that they said about the question holds any more.
     pub over: BTreeSet<MemoryId>,
-    /// What they said is among the answers already, as a memory that they made or confirmed.
+    /// What they said of the question is among the answers already, as a memory that they made or confirmed.
     pub told: BTreeSet<MemoryId>,
 }
 
@@ -46,8 +46,8 @@ struct Distilled {
 }
 
 impl Recall {
-    /// Which of the turns among `matching` must not answer. One lookup for each turn that no memory
-    /// beside it was distilled from, and two for all of them together.
+    /// Which of the turns among `matching` must not answer. One lookup for each turn that no memory of
+    /// its own beside it speaks for, and two for all of them together.
     pub(crate) async fn silent_turns(
         &self,
         reach: &Reach,
@@ -55,26 +55,35 @@ impl Recall {
         matching: &[&Scored],
     ) -> Result<Silent, RecallError> {
         let mut silent = Silent::default();
-        let answering: BTreeSet<MemoryId> = memories(matching, false).map(|(id, _)| id).collect();
-        let told: BTreeSet<EventTag> = memories(matching, false).map(|(_, event)| event).collect();
-        let mut turns: Vec<(MemoryId, EventTag)> = Vec::new();
-        for (id, event) in memories(matching, true) {
-            if told.contains(&event) {
-                silent.told.insert(id);
+        let is_turn = |one: &&Scored| one.version.memory.claim.kind == Kind::Episode;
+        let (turns, answering): (Vec<&Scored>, Vec<&Scored>) =
+            matching.iter().copied().partition(is_turn);
+        let mut asked_about: Vec<&Scored> = Vec::new();
+        for turn in turns {
+            let mut own = answering
+                .iter()
+                .filter(|memory| event_of(memory) == event_of(turn));
+            if own.any(|memory| memory.score.speaks_for(&turn.score)) {
+                silent.told.insert(turn.version.memory.id);
             } else {
-                turns.push((id, event));
+                asked_about.push(turn);
             }
         }
+        let turns: Vec<(MemoryId, EventTag)> = asked_about
+            .iter()
+            .map(|turn| (turn.version.memory.id, event_of(turn)))
+            .collect();
         let Some(claims) = reach.filters.first().filter(|_| !turns.is_empty()) else {
             return Ok(silent);
         };
         let distilled = self.distilled(claims, reach, &turns).await?;
-        for ((id, _), distilled) in turns.into_iter().zip(distilled) {
-            if distilled
-                .holding
-                .iter()
-                .any(|memory| answering.contains(&memory.id))
-            {
+        for (turn, distilled) in asked_about.into_iter().zip(distilled) {
+            let id = turn.version.memory.id;
+            let mut holding = answering.iter().filter(|one| {
+                let id = one.version.memory.id;
+                distilled.holding.iter().any(|memory| memory.id == id)
+            });
+            if holding.any(|memory| memory.score.speaks_for(&turn.score)) {
                 silent.told.insert(id);
             } else if distilled.is_over(terms) {
                 silent.over.insert(id);
@@ -187,13 +196,8 @@ impl Distilled {
     }
 }
 
-/// Ids and events of the turns, or of the others.
-fn memories(matching: &[&Scored], are_turns: bool) -> impl Iterator<Item = (MemoryId, EventTag)> {
-    matching
-        .iter()
-        .map(|one| &one.version.memory)
-        .filter(move |memory| (memory.claim.kind == Kind::Episode) == are_turns)
-        .map(|memory| (memory.id, memory.claim.source.event))
+fn event_of(one: &Scored) -> EventTag {
+    one.version.memory.claim.source.event
 }
 
 fn everything(claims: &Filter) -> Filter {

@@ -8,7 +8,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anamnesis_domain::evolve::{Recorded, evolve};
 use anamnesis_domain::ids::{ErasureId, EventTag, Hash, OwnerKey};
@@ -27,6 +26,7 @@ use anamnesis_pipeline::consumer::{APPEND_PACE, BATCH_BYTES_MAX, Running, Stage,
 use anamnesis_pipeline::fold;
 use anamnesis_pipeline::log::{Log, NewRecord, Record};
 use anamnesis_pipeline::owner_states::OwnerStates;
+use anamnesis_pipeline::pace::Pace;
 use anamnesis_pipeline::snapshots::{self, Snaps};
 use async_trait::async_trait;
 
@@ -54,7 +54,7 @@ impl Stage for ValidityManager {
         STAGE
     }
 
-    fn pace(&self) -> Duration {
+    fn pace(&self) -> Pace {
         APPEND_PACE
     }
 
@@ -94,7 +94,7 @@ impl Stage for ValidityManager {
                 .map(|topic| (topic, skeleton.next_input(topic).unwrap_or(1)))
                 .into(),
             skeleton,
-            states: OwnerStates::default(),
+            states: OwnerStates::of_one_in(self.log.partitions()),
             carried_out: BTreeSet::new(),
         };
         writer.retry_parked(now).await?;

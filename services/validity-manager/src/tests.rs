@@ -20,6 +20,7 @@ use anamnesis_domain::state::OwnerState;
 use anamnesis_domain::time::{DAY_MS, Timestamp};
 use anamnesis_domain::transition::{Decided, Detail, Outcome, Part, PartBody, Transition};
 
+mod crowded;
 mod properties;
 mod table;
 

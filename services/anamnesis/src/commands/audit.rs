@@ -39,7 +39,7 @@ pub async fn run(config: Config, command: AuditCommand) -> Result<Exit, Failure>
 
 fn print_json<T: Serialize>(value: &T) -> Result<(), Failure> {
     let json = serde_json::to_string_pretty(value).map_err(Failure::wrong_use)?;
-    println!("{json}");
+    crate::say!("{json}");
     Ok(())
 }
 
@@ -53,7 +53,7 @@ async fn show_state(node: &Node, args: &AuditStateArgs) -> Result<Exit, Failure>
     if args.json {
         print_json(&state)?;
     } else {
-        print!("{}", state_text(&args.owner, &state));
+        crate::say_text!("{}", state_text(&args.owner, &state));
     }
     Ok(Exit::Fine)
 }
@@ -127,7 +127,7 @@ async fn show_explanation(node: &Node, args: &AuditExplainArgs) -> Result<Exit, 
     if args.json {
         print_json(&explanation)?;
     } else {
-        print!("{}", explanation_text(&explanation));
+        crate::say_text!("{}", explanation_text(&explanation));
     }
     Ok(Exit::Fine)
 }
@@ -190,11 +190,13 @@ async fn show_verified(node: &Node, args: &AuditOwnerArgs) -> Result<Exit, Failu
     if args.json {
         print_json(&verified)?;
     } else {
-        print!("{}", verified_text(&verified));
+        crate::say_text!("{}", verified_text(&verified));
         let digests = digests(&*node.log, &node.codec).await?;
-        println!(
+        crate::say!(
             "digests over {} owners\n  exact   {}\n  content {}",
-            digests.owners, digests.exact, digests.content
+            digests.owners,
+            digests.exact,
+            digests.content
         );
     }
     Ok(if verified.is_good() {
@@ -242,7 +244,7 @@ async fn show_diff(node: &Node, args: &AuditOwnerArgs) -> Result<Exit, Failure> 
     if args.json {
         print_json(&found)?;
     } else {
-        print!("{}", diff_text(&found));
+        crate::say_text!("{}", diff_text(&found));
     }
     Ok(if found.is_clean() {
         Exit::Fine
@@ -284,7 +286,7 @@ async fn show_balance(node: &Node, args: &AuditBalanceArgs) -> Result<Exit, Fail
     if args.json {
         print_json(&counted)?;
     } else {
-        print!("{}", balance_text(&counted));
+        crate::say_text!("{}", balance_text(&counted));
     }
     Ok(if counted.is_exact() {
         Exit::Fine

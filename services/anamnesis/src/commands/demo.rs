@@ -63,7 +63,7 @@ pub async fn run() -> Result<Exit, Failure> {
     let Demo { node, .. } = demo;
     drop(node);
     kill_and_recover(scratch.path()).await?;
-    println!(
+    crate::say!(
         "\n(done in {:.1} s; everything was in {} and is gone now)",
         started.elapsed().as_secs_f64(),
         scratch.path().display()
@@ -76,7 +76,7 @@ fn at(text: &str) -> Result<Timestamp, Failure> {
 }
 
 fn heading(text: &str) {
-    println!("\n== {text}");
+    crate::say!("\n== {text}");
 }
 
 struct Demo {
@@ -98,7 +98,7 @@ impl Demo {
         heading("consent first, then what was said");
         let owners = [self.owner(PATIENT)?, self.owner(OTHER)?];
         grant(&self.node, &mut self.node.flow()?, &owners).await?;
-        println!("granted by {PATIENT} and {OTHER}");
+        crate::say!("granted by {PATIENT} and {OTHER}");
         let caller = Caller::local("hospital-7");
         for (number, line) in STORY
             .lines()
@@ -122,7 +122,7 @@ impl Demo {
                 "assistant" => (PATIENT, Role::Assistant),
                 _ => (OTHER, Role::User),
             };
-            println!("  {when}  {who:<9}  {text}");
+            crate::say!("  {when}  {who:<9}  {text}");
             let message = Message {
                 owner: self.owner(owner)?,
                 source: SOURCE.to_owned(),
@@ -187,17 +187,17 @@ impl Demo {
             (None, Some(known)) => format!("   [known at {known}]"),
             (Some(valid), Some(known)) => format!("   [as of {valid}, known at {known}]"),
         };
-        println!("? {query}{clocks}");
+        crate::say!("? {query}{clocks}");
         let answer = self.recall(query, as_of, known_at).await?;
         if !answer.answerable {
-            println!("    nothing that answers this");
+            crate::say!("    nothing that answers this");
         }
         for recalled in answer.memories.iter().take(3) {
             let record = &recalled.record;
             let until = record
                 .valid_to
                 .map_or(String::new(), |to| format!(" until {to}"));
-            println!(
+            crate::say!(
                 "    {:.2} [{} {} {}] since {}{until}: {}",
                 recalled.score.final_score,
                 record.kind,
@@ -212,7 +212,7 @@ impl Demo {
 
     async fn ask(&self) -> Result<(), Failure> {
         heading("recall, in both languages");
-        println!("(embedding: {})", self.node.embed.identity());
+        crate::say!("(embedding: {})", self.node.embed.identity());
         self.show("我能吃花生酱吗？", None, None).await?;
         self.show("Am I allergic to peanuts?", None, None).await?;
         self.show("我爸有什么病？", None, None).await?;
@@ -243,7 +243,7 @@ impl Demo {
         if let Some(first) = answer.memories.first() {
             let found = explain(&*self.node.log, &self.node.codec, first.record.id, None).await?;
             if let Some(explanation) = found {
-                print!("{}", explanation_text(&explanation));
+                crate::say_text!("{}", explanation_text(&explanation));
             }
         }
         heading("the log verifies, every store equals the fold, nothing is lost");
@@ -253,7 +253,7 @@ impl Demo {
     async fn check(&self) -> Result<(), Failure> {
         let node = &self.node;
         let verified = verify(&*node.log, &node.codec, None, Some(node.redecide())).await?;
-        print!("{}", verified_text(&verified));
+        crate::say_text!("{}", verified_text(&verified));
         let found = diff(
             &*node.log,
             &node.codec,
@@ -261,9 +261,9 @@ impl Demo {
             node.embed.identity(),
         )
         .await?;
-        print!("{}", diff_text(&found));
+        crate::say_text!("{}", diff_text(&found));
         let counted = balance(&*node.log, &node.codec).await?;
-        print!("{}", balance_text(&counted));
+        crate::say_text!("{}", balance_text(&counted));
         if verified.is_good() && found.is_clean() && counted.is_exact() {
             return Ok(());
         }
@@ -292,14 +292,14 @@ impl Demo {
         demo.node.settle().await?;
         let digests_after = demo.digests().await?;
         let after = demo.recall(question, None, None).await?.settled();
-        println!("exact digest   {}", digests_after.exact);
-        println!("content digest {}", digests_after.content);
+        crate::say!("exact digest   {}", digests_after.exact);
+        crate::say!("content digest {}", digests_after.content);
         if digests_before != digests_after || before != after {
             return Err(Failure::does_not_hold(
                 "the rebuilt stores answer otherwise",
             ));
         }
-        println!("both digests and the answer's bytes are the same");
+        crate::say!("both digests and the answer's bytes are the same");
         demo.check().await?;
         Ok(demo)
     }
@@ -327,13 +327,13 @@ impl Demo {
         self.node.settle().await?;
         let words = ["kumquat", "金橘"];
         let found = files_holding(&self.node.config.data_dir, &words)?;
-        println!(
+        crate::say!(
             "{OTHER}: erased under {}; \"{}\" stands in {found} files of the data folder",
             ordered.erasure.map(|id| id.to_string()).unwrap_or_default(),
             words.join("\", \"")
         );
         let others_after = self.owner_digest(PATIENT).await?;
-        println!(
+        crate::say!(
             "the other patient's digest is unchanged: {}",
             others_before == others_after
         );
@@ -404,7 +404,7 @@ async fn kill_and_recover(scratch: &Path) -> Result<(), Failure> {
         // SIGKILL: no handler runs, nothing is flushed.
         let killed = child.kill().and_then(|()| child.wait());
         let how = killed.map_or_else(|error| error.to_string(), |status| status.to_string());
-        println!("import {} after {delay_ms} ms: {how}", attempt + 1);
+        crate::say!("import {} after {delay_ms} ms: {how}", attempt + 1);
     }
     let mut config = Config {
         tenant: "hospital-7".to_owned(),
@@ -420,8 +420,8 @@ async fn kill_and_recover(scratch: &Path) -> Result<(), Failure> {
     let first = digests(&*node.log, &node.codec).await?;
     crate::commands::import::import(&node, &arguments).await?;
     let second = digests(&*node.log, &node.codec).await?;
-    print!("{}", balance_text(&balance(&*node.log, &node.codec).await?));
-    println!(
+    crate::say_text!("{}", balance_text(&balance(&*node.log, &node.codec).await?));
+    crate::say!(
         "a further import changes nothing: {}",
         first.content == second.content
     );

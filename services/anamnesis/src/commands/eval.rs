@@ -35,13 +35,13 @@ pub async fn run(config: Config, args: EvalArgs) -> Result<Exit, Failure> {
 }
 
 fn print(set: &str, figures: &Figures) {
-    println!("{set}: n = {}, {}", figures.n, figures.model);
+    crate::say!("{set}: n = {}, {}", figures.n, figures.model);
     for (key, value) in &figures.metrics {
         match figures.intervals.get(key) {
             Some([low, high]) if low < high => {
-                println!("  {key:<36} {value:.4}   {low:.3} to {high:.3}");
+                crate::say!("  {key:<36} {value:.4}   {low:.3} to {high:.3}");
             }
-            Some(_) | None => println!("  {key:<36} {value:.4}"),
+            Some(_) | None => crate::say!("  {key:<36} {value:.4}"),
         }
     }
     let names: Vec<&str> = ROWS
@@ -50,7 +50,7 @@ fn print(set: &str, figures: &Figures) {
         .collect();
     if !names.is_empty() {
         let heads: Vec<String> = names.iter().map(|name| format!("{name:>7}")).collect();
-        println!("  {:<36} {}", "by leg", heads.join(" "));
+        crate::say!("  {:<36} {}", "by leg", heads.join(" "));
     }
     let legs = figures.rows.iter().find(|(row, _)| **row != "full");
     for key in legs
@@ -62,10 +62,10 @@ fn print(set: &str, figures: &Figures) {
         let shown: Vec<String> = values
             .map(|value| value.map_or("      -".to_owned(), |value| format!("{value:>7.4}")))
             .collect();
-        println!("  {key:<36} {}", shown.join(" "));
+        crate::say!("  {key:<36} {}", shown.join(" "));
     }
     for note in &figures.notes {
-        println!("  {note}");
+        crate::say!("  {note}");
     }
 }
 

@@ -53,7 +53,7 @@ pub async fn run(config: Config, args: ExportArgs) -> Result<Exit, Failure> {
         "versions": versions,
         "decisions": rows.decisions,
     });
-    println!(
+    crate::say!(
         "{}",
         serde_json::to_string_pretty(&document).map_err(Failure::wrong_use)?
     );

@@ -47,8 +47,8 @@ pub async fn run(config: Config, args: ForgetArgs) -> Result<Exit, Failure> {
         .await?;
     let outcome = decided.map_or("not decided yet".to_owned(), |row| row.outcome);
     match ordered.erasure {
-        Some(erasure) => println!("{outcome}: {erasure}, keys destroyed, stores rewritten"),
-        None => println!("{outcome}"),
+        Some(erasure) => crate::say!("{outcome}: {erasure}, keys destroyed, stores rewritten"),
+        None => crate::say!("{outcome}"),
     }
     Ok(if outcome == "stored" {
         Exit::Fine

@@ -68,16 +68,17 @@ pub async fn run(config: Config, args: HealthCheckArgs) -> Result<Exit, Failure>
         }
         over += plan::over_capacity(&memories, capacity, now).len();
     }
-    println!(
+    crate::say!(
         "{expired} expired, {conflicted} in conflict, {waiting} waiting for review, {over} over \
          capacity"
     );
     if args.apply {
         let look = node.forgetter().look().await?;
         node.settle().await?;
-        println!(
+        crate::say!(
             "archived {}, {} keys expired",
-            look.archived, look.keys_expired
+            look.archived,
+            look.keys_expired
         );
     }
     Ok(Exit::Fine)

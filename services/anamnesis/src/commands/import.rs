@@ -37,7 +37,7 @@ pub async fn run(mut config: Config, args: ImportArgs) -> Result<Exit, Failure> 
     }
     let node = Node::open_tool(config).await?;
     let report = import(&node, &args).await?;
-    println!(
+    crate::say!(
         "accepted {} messages of {} owners, {} quarantined, {} rejected, in {:.1} s ({:.0}/s)",
         report.accepted,
         report.owners.len(),
@@ -47,7 +47,7 @@ pub async fn run(mut config: Config, args: ImportArgs) -> Result<Exit, Failure> 
         report.accepted as f64 / report.seconds.max(1e-9),
     );
     if report.quarantined > 0 {
-        println!(
+        crate::say!(
             "quarantined messages wait 72 h for consent; import --consent writes a grant first"
         );
     }
@@ -164,7 +164,7 @@ fn messages_of(
                             .field
                             .map(|field| format!(" ({field})"))
                             .unwrap_or_default();
-                        eprintln!(
+                        crate::complain!(
                             "{}:{line}: {}{field}: {}",
                             file.display(),
                             rejected.code,

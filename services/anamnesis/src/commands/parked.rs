@@ -19,13 +19,17 @@ pub async fn list(config: Config, args: ParkedArgs) -> Result<Exit, Failure> {
     let node = Node::open_tool(config).await?;
     let parked = find(&node, &args).await?;
     if parked.is_empty() {
-        println!("nobody is parked");
+        crate::say!("nobody is parked");
         return Ok(Exit::Fine);
     }
     for parked in &parked {
-        println!(
+        crate::say!(
             "{} {} behind {}: {} (since {})",
-            parked.stage, parked.owner, parked.first, parked.reason, parked.at
+            parked.stage,
+            parked.owner,
+            parked.first,
+            parked.reason,
+            parked.at
         );
     }
     Ok(Exit::DoesNotHold)
@@ -40,7 +44,7 @@ pub async fn retry(config: Config, args: ParkedArgs) -> Result<Exit, Failure> {
     let before = find(&node, &args).await?.len();
     node.settle().await?;
     let after = find(&node, &args).await?.len();
-    println!(
+    crate::say!(
         "{} released, {after} still parked",
         before.saturating_sub(after)
     );

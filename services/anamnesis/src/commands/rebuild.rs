@@ -37,7 +37,7 @@ pub async fn run(config: Config, args: RebuildArgs) -> Result<Exit, Failure> {
     let node = Node::open_tool_with_next(config, &stores).await?;
     for store in stores {
         rebuild(&node, store).await?;
-        println!("{store}: rebuilt from the log, equal to the fold, switched");
+        crate::say!("{store}: rebuilt from the log, equal to the fold, switched");
     }
     Ok(Exit::Fine)
 }
@@ -101,7 +101,7 @@ async fn back(node: &Node, store: Store) -> Result<(), Failure> {
              a day after it was begun deletes it now"
         )));
     }
-    println!(
+    crate::say!(
         "{store}: {before} is live again and catches up from where it stands; {live} is deleted"
     );
     Ok(())

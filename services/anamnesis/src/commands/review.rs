@@ -56,12 +56,12 @@ pub async fn list(config: Config, args: ReviewListArgs) -> Result<Exit, Failure>
         for item in &page.reviews {
             count += 1;
             if args.json {
-                println!(
+                crate::say!(
                     "{}",
                     serde_json::to_string(item).map_err(Failure::wrong_use)?
                 );
             } else {
-                print!("{}", in_words(item));
+                crate::say_text!("{}", in_words(item));
             }
         }
         cursor = page.cursor;
@@ -70,7 +70,7 @@ pub async fn list(config: Config, args: ReviewListArgs) -> Result<Exit, Failure>
         }
     }
     if !args.json {
-        println!("{count} {}", state.as_str());
+        crate::say!("{count} {}", state.as_str());
     }
     Ok(Exit::Fine)
 }
@@ -158,7 +158,7 @@ pub async fn decide(config: Config, args: ReviewDecideArgs) -> Result<Exit, Fail
     let records = &node.stores.records;
     let decided = records.decision(ordered.scope, ordered.event).await?;
     let outcome = decided.map_or("not decided yet".to_owned(), |row| row.outcome);
-    println!("{outcome}");
+    crate::say!("{outcome}");
     if outcome == "stored" {
         return Ok(Exit::Fine);
     }
@@ -167,7 +167,7 @@ pub async fn decide(config: Config, args: ReviewDecideArgs) -> Result<Exit, Fail
         .await?;
     let latest = history.last().map(|version| &version.memory);
     if let Some(review) = latest.and_then(|memory| reviews::decided(memory.review.as_ref())) {
-        println!(
+        crate::say!(
             "decided before: {} by {} at {}",
             review.verdict,
             review.actor.as_deref().unwrap_or("?"),

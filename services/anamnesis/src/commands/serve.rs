@@ -159,7 +159,7 @@ async fn listen(
     let address = listener.local_addr().map_err(failed)?;
     tracing::info!(%address, %role, "serving");
     // For programs that started this one: the address, since port 0 asks for a free one.
-    println!("listening on http://{address}");
+    crate::say!("listening on http://{address}");
     let stop = shutdown.clone();
     let server = axum::serve(listener, door.router())
         .with_graceful_shutdown(async move { stop.cancelled().await })
@@ -171,6 +171,10 @@ fn with_fallback(router: Router) -> Router {
     router
         .route("/", get(|| async { "anamnesis\n" }))
         .fallback(|| async { Problem::new(404, "no_such_call", "there is no such call") })
+        .method_not_allowed_fallback(|| async {
+            let detail = "this call has another method; the header allow says which";
+            Problem::new(405, "method_not_allowed", detail)
+        })
 }
 
 /// The first part that stops without being asked to.

@@ -40,11 +40,13 @@ async fn give_up_lost(config: Config) -> Result<Exit, Failure> {
     for partition in 0..reader.partitions() {
         let lost = reader.give_up_lost(partition).await?;
         if lost.is_empty() {
-            println!("inbox-{partition}: nothing is lost");
+            crate::say!("inbox-{partition}: nothing is lost");
         } else {
-            println!(
+            crate::say!(
                 "inbox-{partition}: {}..{} is given up; intake goes on at {}",
-                lost.start, lost.end, lost.end
+                lost.start,
+                lost.end,
+                lost.end
             );
         }
     }
@@ -53,9 +55,11 @@ async fn give_up_lost(config: Config) -> Result<Exit, Failure> {
 
 async fn create(kafka: &KafkaConfig) -> Result<Exit, Failure> {
     let identity = create_topics(kafka, &Topics::of(kafka)?, &SystemClock).await?;
-    println!(
+    crate::say!(
         "the topics {}* are as they must be: log {}, {} partitions",
-        kafka.topic_prefix, identity.log_id, identity.partitions
+        kafka.topic_prefix,
+        identity.log_id,
+        identity.partitions
     );
     Ok(Exit::Fine)
 }
@@ -63,10 +67,10 @@ async fn create(kafka: &KafkaConfig) -> Result<Exit, Failure> {
 async fn check(kafka: &KafkaConfig) -> Result<Exit, Failure> {
     let differences = check_topics(kafka, &Topics::of(kafka)?).await?;
     for difference in &differences {
-        println!("{difference}");
+        crate::say!("{difference}");
     }
     if differences.is_empty() {
-        println!("the topics {}* are as they must be", kafka.topic_prefix);
+        crate::say!("the topics {}* are as they must be", kafka.topic_prefix);
         return Ok(Exit::Fine);
     }
     Ok(Exit::DoesNotHold)

@@ -3,10 +3,11 @@
 //!
 //! - [`score`]: how an answer is counted; [`world`]: the node that is told and asked
 //! - [`synthea`], [`timeqa`]: what held when; [`attribution`]: whom and what a statement is about;
-//!   [`intent`]: who asks for something to be written down
+//!   [`intent`]: who asks for something to be written down; [`alike`]: what a model's cosines tell
 //! - [`safety`], [`pii`], [`dialog`]: what is kept out, hidden, and found
 //! - [`memorybank`], [`locomo`], [`beam`], [`longmemeval`], [`precision`]: which memory comes first
 
+pub mod alike;
 pub mod attribution;
 pub mod beam;
 pub mod dialog;
@@ -83,6 +84,7 @@ pub async fn measure(config: &Config, args: &EvalArgs) -> Result<Figures, Failur
         EvalSet::Longmemeval => longmemeval::measure(config, args).await,
         EvalSet::Attribution => attribution::measure(config, args).await,
         EvalSet::Intent => intent::measure(args),
+        EvalSet::Alike => alike::measure(config, args).await,
     }
 }
 

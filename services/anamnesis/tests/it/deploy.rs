@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anamnesis::cli::{Cli, Command};
 use anamnesis::config::{Config, Flags};
@@ -12,7 +13,7 @@ use clap::Parser as _;
 use serde_json::{Map, Value};
 use yaml_rust2::{Yaml, YamlLoader};
 
-use crate::node::Folder;
+use crate::node::{Folder, PATIENCE};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -331,4 +332,30 @@ async fn a_process_is_asked_whether_it_is_ready() {
         .says(&["ready"]);
     server.stop();
     folder.run(&["ready", "--listen", &address]).expect(3);
+}
+
+/// Whoever waits for a service waits while it begins, not for ever, and not for a configuration that
+/// waiting does not mend.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_a_process_is_told_when_there_is_nothing_to_wait_for() {
+    let folder = Folder::new();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = free.local_addr().expect("an address").to_string();
+    drop(free);
+    folder
+        .run(&["ready", "--wait", "1s", "--listen", &address])
+        .expect(3)
+        .says(&[&address]);
+    let mut waiting = folder.spawn(&["ready", "--wait", "100s", "--listen", &address]);
+    let mut server = folder.spawn(&["serve", "--listen", &address]);
+    assert_eq!(waiting.wait(PATIENCE).code(), Some(0));
+    server.kill();
+
+    let wrong = Folder::new().with_config("[recal]\nfloor = 0.5\n");
+    let asked = Instant::now();
+    wrong
+        .run(&["ready", "--wait", "100s", "--listen", &address])
+        .expect(2)
+        .says(&["recal"]);
+    assert!(asked.elapsed() < Duration::from_secs(30));
 }

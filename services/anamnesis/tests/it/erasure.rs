@@ -315,6 +315,7 @@ async fn digest_of(folder: &Folder, name: &str) -> Hash {
     exact_digest(&folder.open().await, &patient(name)).await
 }
 
+/// C04, R-51, R-52: nothing is told, no key opens it, no byte of it is left; the others are as they were.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_forgotten_can_be_read_nowhere() {
     let folder = Folder::new();

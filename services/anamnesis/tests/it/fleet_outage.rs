@@ -99,6 +99,8 @@ async fn services_wait_for_topics_and_say_so() {
     fleet.check_sound();
 }
 
+/// a server that hangs, and one that was killed and comes back. What protects is told
+/// all the time, and the answer says what it did without.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_server_costs_what_it_does_and_nothing_else() {
     let mut fleet = Fleet::new(Servers::own, PARTITIONS);

@@ -109,7 +109,8 @@ impl Folder {
         self.scratch.join("stderr.log")
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// A command over this folder, not started.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         // A long run may ask for the program as it is shipped.
         let other = std::env::var_os("ANAMNESIS_TEST_PROGRAM");
         let program = other.unwrap_or_else(|| env!("CARGO_BIN_EXE_anamnesis").into());
@@ -452,7 +453,7 @@ pub(crate) fn http_client() -> reqwest::Client {
 }
 
 impl Http {
-    fn new(base: String) -> Self {
+    pub(crate) fn new(base: String) -> Self {
         Self {
             base,
             client: http_client(),

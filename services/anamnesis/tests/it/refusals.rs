@@ -270,6 +270,32 @@ async fn bad_requests_to_the_other_calls_are_refused_by_field() {
             json!({"owner": PATIENT, "all": true, "source": "s", "mode": "erase", "reason": "r"}),
             "invalid_field memory_ids",
         ),
+        // What cannot be seen says nothing, and an erasure without a reason can never be explained.
+        (
+            "/v1/remember",
+            json!({"owner": PATIENT, "text": "\u{0}\u{200b} "}),
+            "missing_field text",
+        ),
+        (
+            "/v1/correct",
+            json!({"owner": PATIENT, "memory_id": memory, "text": "\u{feff}", "reason": "r"}),
+            "missing_field text",
+        ),
+        (
+            "/v1/recall",
+            json!({"owner": PATIENT, "query": "\u{202e}\u{2069}"}),
+            "missing_field query",
+        ),
+        (
+            "/v1/forget",
+            json!({"owner": PATIENT, "all": true, "mode": "erase", "reason": "\u{3000}"}),
+            "missing_field reason",
+        ),
+        (
+            "/v1/retract",
+            json!({"owner": PATIENT, "memory_id": memory, "reason": ""}),
+            "missing_field reason",
+        ),
         (
             "/v1/consents",
             json!({"owner": PATIENT, "max_sensitivity": 5}),
@@ -292,6 +318,9 @@ async fn bad_requests_to_the_other_calls_are_refused_by_field() {
         server.get("/v1/nothing").await.body["code"],
         json!("no_such_call")
     );
+    let other_method = server.get("/v1/events").await;
+    other_method.is_problem(405, "method_not_allowed", "-");
+    assert_eq!(other_method.headers["allow"], "POST");
     for (path, expected) in [
         (
             format!("/v1/memories?owner={PATIENT}&statuss=active"),

@@ -7,7 +7,7 @@ use anamnesis_domain::memory::{
 };
 use anamnesis_domain::owner::{Owner, OwnerScope, Subject};
 use anamnesis_domain::state::OwnerState;
-use anamnesis_domain::text::{Text, normalise};
+use anamnesis_domain::text::{Text, is_blank, normalise};
 use anamnesis_domain::time::Interval;
 use anamnesis_pipeline::problem::Problem;
 
@@ -52,7 +52,7 @@ impl Intake {
         envelope: &Envelope,
         ask: &Remember,
     ) -> Result<Claim, IntakeError> {
-        if ask.text.expose().trim().is_empty() {
+        if is_blank(ask.text.expose()) {
             return Err(missing("text", "text is required"));
         }
         if ask.text.expose().len() > caps::TEXT_BYTES_MAX {

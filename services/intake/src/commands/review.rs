@@ -83,7 +83,7 @@ impl Intake {
                 Problem::new(409, "review_expired", detail).with("expired_at", end.to_string());
             return Err(problem.into());
         }
-        let reason = self.redact_text(scope.key(), &ask.reason);
+        let reason = self.given_reason(scope.key(), &ask.reason)?;
         self.plain(order, scope, |_| Command::Review {
             memory_id,
             verdict: ask.decision,
@@ -109,7 +109,7 @@ impl Intake {
         let claim = self.admitted(order, &envelope, &rejected, &turn, ask)?;
         self.check_consent(order.owner, scope, claim.kind).await?;
         let memory_id = self.reviewed_memory(ReviewId::Rejected(id));
-        let reason = self.redact_text(scope.key(), &ask.reason);
+        let reason = self.given_reason(scope.key(), &ask.reason)?;
         let position = self
             .order(order, &envelope, |_| Command::Admit {
                 event: id.event,

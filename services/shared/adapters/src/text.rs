@@ -22,11 +22,11 @@ mod write;
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 
 use anamnesis_domain::ids::OwnerKey;
 use anamnesis_domain::owner::OwnerScope;
 use anamnesis_pipeline::feed::{Batch, Feed};
+use anamnesis_pipeline::pace::Pace;
 use anamnesis_pipeline::stores::{
     Change, Checkpoint, Filter, LegAnswer, Projection, RowDigest, Store, StoreError, TextIndex,
 };
@@ -55,8 +55,8 @@ pub struct TantivyText {
 
 struct Inner {
     feed: Feed,
-    /// Least time from one small commit to the next.
-    pace: Duration,
+    /// How long changes are gathered for a commit.
+    pace: Pace,
     writing: Mutex<Writing>,
     /// Batches that wait for a commit; whoever commits next takes all of them.
     waiting: Mutex<Vec<Waiting>>,
@@ -74,15 +74,15 @@ impl TantivyText {
     /// [`StoreError::InUse`] when another process or handle has it, [`StoreError::OtherLog`],
     /// [`StoreError::Damaged`], or [`StoreError::Unusable`] for a folder of another format.
     pub fn open(dir: &Path, feed: Feed) -> Result<Self, StoreError> {
-        Self::open_paced(dir, feed, Duration::ZERO)
+        Self::open_paced(dir, feed, Pace::NONE)
     }
 
-    /// As [`TantivyText::open`]. Small batches wait until `pace` has passed since the last commit began, and
+    /// As [`TantivyText::open`]. Small batches wait as long as `pace` says after a commit of so many changes, and
     /// are committed together: a commit takes some ten milliseconds of a processor, however little is in it.
     ///
     /// # Errors
     /// As [`TantivyText::open`].
-    pub fn open_paced(dir: &Path, feed: Feed, pace: Duration) -> Result<Self, StoreError> {
+    pub fn open_paced(dir: &Path, feed: Feed, pace: Pace) -> Result<Self, StoreError> {
         let (writing, view) = folder::open(dir, feed)?;
         let inner = Inner {
             feed,
@@ -170,7 +170,7 @@ impl Inner {
             let changes: usize = waiting.iter().map(|batch| batch.changes.len()).sum();
             changes < WHOLE_COMMIT && waiting.len() < self.feed.partitions as usize
         };
-        let rest = self.pace.saturating_sub(writing.since_commit());
+        let rest = writing.rest(self.pace);
         drop(
             self.arrived
                 .wait_timeout_while(lock(&self.waiting), rest, is_too_little),
@@ -203,7 +203,7 @@ impl Inner {
         if admitted.is_empty() {
             return;
         }
-        writing.begins();
+        writing.begins(admitted.iter().map(|batch| batch.changes.len()).sum());
         let changes = admitted.iter().flat_map(|batch| &batch.changes);
         let written = writing.commit(changes, &payload);
         // Also after an error: a commit of unknown outcome is known by reading the index again.

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use self::meet::{Meeting, confirms, meet};
-use self::overruled::overruled;
+use self::overruled::{overruled, overruling};
 use self::records::Records;
 use self::run::{Run, stated_end};
 use crate::attribute::Attributes;
@@ -250,6 +250,7 @@ fn take_off<'a>(
     standings: &mut BTreeMap<MemoryId, Standing>,
 ) -> Vec<&'a Entry> {
     let mut left = Vec::new();
+    let overruling = overruling(entries);
     for entry in entries.iter().copied() {
         if let Some(rule) = entry.retired_by() {
             standings.insert(entry.id, alone(entry, Status::Retired, rule));
@@ -262,7 +263,7 @@ fn take_off<'a>(
             standings.insert(entry.id, alone(entry, Status::Retired, "entered_in_error"));
         } else if let Some(rule) = records.take_back(entry) {
             standings.insert(entry.id, alone(entry, Status::Retired, rule));
-        } else if let Some(found) = overruled(entry, entries) {
+        } else if let Some(found) = overruled(entry, &overruling) {
             let mut standing = alone(entry, found.status, found.rule);
             if found.status == Status::Superseded {
                 standing.superseded_by = Some(found.by.id);

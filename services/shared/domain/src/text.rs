@@ -101,6 +101,11 @@ pub fn is_hidden(c: char) -> bool {
     }
 }
 
+/// Whether nothing of it is seen: no character, or white space and hidden ones only.
+pub fn is_blank(text: &str) -> bool {
+    text.chars().all(|c| c.is_whitespace() || is_hidden(c))
+}
+
 /// Punctuation that may stand around a sentence without changing what it says.
 fn is_sentence_mark(c: char) -> bool {
     matches!(
@@ -130,6 +135,23 @@ mod tests {
             "对青霉素[U+200B]不[U+202E]过敏[U+2069] [U+E0041]a[U+0007]"
         );
         assert_eq!(visible("一行\n二行 ❤\u{fe0f}"), "一行\n二行 ❤\u{fe0f}");
+    }
+
+    #[test]
+    fn what_cannot_be_seen_says_nothing() {
+        for blank in [
+            "",
+            "  ",
+            "\u{3000}\n",
+            "\u{0}\u{0}",
+            "\u{200b}\u{feff} \u{202e}",
+            "\u{e0041}",
+        ] {
+            assert!(is_blank(blank), "{blank:?}");
+        }
+        for said in ["x", "痛", " . ", "\u{200b}痛", "❤\u{fe0f}"] {
+            assert!(!is_blank(said), "{said:?}");
+        }
     }
 
     #[test]

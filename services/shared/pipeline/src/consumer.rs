@@ -18,6 +18,7 @@ use crate::codec::CodecError;
 use crate::embedder::EmbedError;
 use crate::keyring::KeyringError;
 use crate::log::{Log, LogError, Record};
+use crate::pace::Pace;
 use crate::stands::Stands;
 use crate::stores::StoreError;
 
@@ -27,9 +28,10 @@ pub const BATCH_RECORDS_MAX: usize = 500;
 /// Bytes in one batch, so that a run of long turns does not fill memory.
 pub const BATCH_BYTES_MAX: usize = 8 << 20;
 
-/// Between two small batches of a stage that appends: to the log and to each of its readers, an append of
-/// one record costs about as much as one of twenty.
-pub const APPEND_PACE: Duration = Duration::from_millis(50);
+/// Of a stage that appends: to the log and to each of its readers, an append of one record costs about as much as
+/// one of twenty.
+pub const APPEND_PACE: Pace =
+    Pace::gathering(Duration::from_millis(50), Duration::from_millis(200), 20);
 
 #[derive(Debug, thiserror::Error)]
 pub enum StageError {
@@ -78,10 +80,9 @@ pub trait Stage: Send + Sync {
     /// Stable name, as in `parked` records and metrics.
     fn name(&self) -> &'static str;
 
-    /// Least time from one batch to the next while there is no whole batch to read: for stores where a
-    /// batch costs much and one more record in it little. Whoever reads after a longer rest does not wait.
-    fn pace(&self) -> Duration {
-        Duration::ZERO
+    /// Whether it gathers before its next batch.
+    fn pace(&self) -> Pace {
+        Pace::NONE
     }
 
     /// Most records of one batch. Fewer where each takes long: positions move, and a stop is heard, only
@@ -283,8 +284,9 @@ impl Consumer {
                 Ok(Progress::Began) => continue,
                 Ok(Progress::Advanced(records)) => {
                     failures = 0;
-                    let rest = self.stage.pace().saturating_sub(began.elapsed());
-                    if records >= self.batch_records_max || rest.is_zero() {
+                    let pace = self.stage.pace();
+                    let rest = pace.rest_after(records, self.batch_records_max, began.elapsed());
+                    if rest.is_zero() {
                         continue;
                     }
                     Some(rest)
@@ -388,8 +390,8 @@ mod tests {
             "noting"
         }
 
-        fn pace(&self) -> Duration {
-            PACE
+        fn pace(&self) -> Pace {
+            Pace::every(PACE)
         }
 
         async fn begin(&self, _: u32, _: Timestamp) -> Result<Box<dyn Running>, StageError> {

@@ -287,6 +287,7 @@ mod tests {
         (matches!(answer, Ok(Ok(_))), since.elapsed())
     }
 
+    /// two seconds more cost two questions their deadline, and all others nothing.
     #[tokio::test(start_paused = true)]
     async fn a_slow_store_costs_two_questions_and_comes_back_by_itself() {
         let slow = Arc::new(Slow::default());

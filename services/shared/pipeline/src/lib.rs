@@ -34,6 +34,7 @@ pub mod inbox;
 pub mod keyring;
 pub mod log;
 pub mod owner_states;
+pub mod pace;
 pub mod paging;
 pub mod problem;
 pub mod reviews;

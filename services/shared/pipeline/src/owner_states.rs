@@ -7,17 +7,28 @@ use anamnesis_domain::state::OwnerState;
 
 /// Claims of all kept owners together, in one stage of one partition; about 1.5 KiB each.
 const CLAIMS_MAX: usize = 50_000;
+/// The same in all partitions, where these are few: their owners are as many as those of more partitions.
+const CLAIMS_MAX_OF_ALL: usize = 200_000;
 
 /// States of owners, each rebuilt from the log by its holder when it is missing. Above a bound on
 /// their size, the owners used longest ago are dropped, but never those of the latest batch: an owner
 /// beyond the bound would be rebuilt for every batch.
-#[derive(Default)]
 pub struct OwnerStates {
     states: BTreeMap<OwnerKey, (OwnerState, u64)>,
     turn: u64,
+    claims_max: usize,
 }
 
 impl OwnerStates {
+    /// For one of so many partitions of the log.
+    pub fn of_one_in(partitions: u32) -> Self {
+        Self {
+            states: BTreeMap::new(),
+            turn: 0,
+            claims_max: CLAIMS_MAX.max(CLAIMS_MAX_OF_ALL / partitions.max(1) as usize),
+        }
+    }
+
     /// A new batch begins: what is used from here on was used later than all before.
     pub fn begin_batch(&mut self) {
         self.turn += 1;
@@ -48,7 +59,7 @@ impl OwnerStates {
 
     /// Drops what was used longest ago when all together are too large.
     pub fn trim(&mut self) {
-        self.trim_to(CLAIMS_MAX);
+        self.trim_to(self.claims_max);
     }
 
     fn trim_to(&mut self, claims_max: usize) {
@@ -87,8 +98,14 @@ mod tests {
     }
 
     #[test]
+    fn few_partitions_keep_as_much_as_four() {
+        let of = |partitions| OwnerStates::of_one_in(partitions).claims_max;
+        assert_eq!([1, 2, 4, 32].map(of), [200_000, 100_000, 50_000, 50_000]);
+    }
+
+    #[test]
     fn what_was_used_longest_ago_goes_first() {
-        let mut states = OwnerStates::default();
+        let mut states = OwnerStates::of_one_in(4);
         for number in 0..10 {
             states.begin_batch();
             states.insert(OwnerState::new(owner(number)));

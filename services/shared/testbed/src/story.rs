@@ -89,6 +89,8 @@ struct Step {
     /// Words of the first answer.
     first: Option<String>,
     answerable: Option<bool>,
+    /// How many erasures since the time asked about the answer names.
+    erasures_told: Option<usize>,
 
     /// Words of memories (turns themselves aside) that hold at `as_of`, as `words` or `words (status)`.
     holds: Vec<String>,
@@ -630,6 +632,14 @@ fn check_answer(step: &Step, answer: &Answer) -> Result<(), String> {
         && !shown.first().is_some_and(|memory| memory.contains(first))
     {
         return Err(format!("\"{first}\" is not first: {shown:?}"));
+    }
+    if let Some(expected) = step.erasures_told
+        && expected != answer.erased.len()
+    {
+        return Err(format!(
+            "{} erasures are told, not {expected}",
+            answer.erased.len()
+        ));
     }
     match step.answerable {
         Some(expected) if expected != answer.answerable => {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use anamnesis_pipeline::pace::Pace;
 use anamnesis_pipeline::stores::{Change, MemoryVersion, StoreError};
 use tantivy::merge_policy::{LogMergePolicy, NoMergePolicy};
 use tantivy::{Index, IndexReader, IndexWriter, ReloadPolicy, SegmentMeta};
@@ -11,7 +12,7 @@ use tantivy::{Index, IndexReader, IndexWriter, ReloadPolicy, SegmentMeta};
 use super::folder::{self, Payload};
 use super::read::View;
 use super::schema::Fields;
-use super::{damaged, engine, io};
+use super::{WHOLE_COMMIT, damaged, engine, io};
 
 /// Beyond this, tantivy cuts a segment within a batch. It is the least that tantivy takes: a share of it
 /// is cleared and walked through at every commit, however small the batch.
@@ -28,8 +29,8 @@ pub(super) struct Writing {
     /// Absent after an error: a writer that failed half-way is dropped with all it had staged, and the
     /// next batch gets a fresh one, which stands at the last commit.
     writer: Option<IndexWriter>,
-    /// When the last commit of batches began.
-    committed: Option<Instant>,
+    /// When the last commit of batches began, and how many changes it took.
+    committed: Option<(Instant, usize)>,
     /// Held as long as the index is open.
     lock: File,
 }
@@ -83,14 +84,16 @@ impl Writing {
         Ok(())
     }
 
-    /// Batches are being committed from now on.
-    pub(super) fn begins(&mut self) {
-        self.committed = Some(Instant::now());
+    /// So many changes are being committed from now on.
+    pub(super) fn begins(&mut self, changes: usize) {
+        self.committed = Some((Instant::now(), changes));
     }
 
-    /// How long ago the last commit of batches began; as long as can be before the first.
-    pub(super) fn since_commit(&self) -> Duration {
-        self.committed.map_or(Duration::MAX, |at| at.elapsed())
+    /// What is left to rest since the last commit of batches.
+    pub(super) fn rest(&self, pace: Pace) -> Duration {
+        self.committed.map_or(Duration::ZERO, |(at, changes)| {
+            pace.rest_after(changes, WHOLE_COMMIT, at.elapsed())
+        })
     }
 
     fn put(&self, writer: &IndexWriter, version: &MemoryVersion) -> Result<(), StoreError> {

@@ -1,5 +1,6 @@
 //! Does the text index on tantivy answer as the reference does?
 
+mod commits;
 mod folder;
 
 use std::path::Path;
@@ -18,6 +19,7 @@ use anamnesis_domain::time::{AsOf, Interval, Known, Timestamp};
 use anamnesis_domain::tokens;
 use anamnesis_pipeline::doubles::text::MemoryText;
 use anamnesis_pipeline::feed::Feed;
+use anamnesis_pipeline::pace::Pace;
 use anamnesis_pipeline::stores::{
     Change, Checkpoint, Cut, Filter, Hit, MemoryVersion, OwnerRows, OwnerView, Projection,
     StoreError, SubjectFilter, TextIndex, current,
@@ -444,7 +446,8 @@ async fn batches_of_all_partitions_and_large_ones_do_not_wait_for_the_pace() {
         partitions: 2,
     };
     let dir = tempfile::tempdir().unwrap();
-    let store = TantivyText::open_paced(dir.path(), feed, Duration::from_secs(86_400)).unwrap();
+    let store = TantivyText::open_paced(dir.path(), feed, Pace::every(Duration::from_secs(86_400)))
+        .unwrap();
     let apply = |partition, from, count: u64| {
         let owner = (1..9)
             .map(owner)
@@ -467,6 +470,7 @@ async fn batches_of_all_partitions_and_large_ones_do_not_wait_for_the_pace() {
     }
 }
 
+/// also ids and texts that a tokenizer would take apart.
 #[tokio::test]
 async fn one_document_per_version_whatever_the_ids_and_texts_are() {
     let long = "a".repeat(300);

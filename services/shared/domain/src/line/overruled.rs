@@ -14,9 +14,19 @@ pub(super) struct Overruled<'a> {
     pub(super) rule: &'static str,
 }
 
-/// Whether `entry` is overruled by one of `line`, and by which: the first that was said, so that the
-/// answer does not depend on the order of arrival.
-pub(super) fn overruled<'a>(entry: &Entry, line: &[&'a Entry]) -> Option<Overruled<'a>> {
+/// The statements of a line that may overrule others. Most only assert: comparing each with each would
+/// take minutes for somebody of whom thousands are known.
+pub(super) fn overruling<'a>(line: &[&'a Entry]) -> Vec<&'a Entry> {
+    let may = |by: &&&Entry| match by.claim.intent {
+        Intent::Change | Intent::Correct | Intent::Refute | Intent::Withdraw => counts(by),
+        Intent::Assert => false,
+    };
+    line.iter().filter(may).copied().collect()
+}
+
+/// Whether `entry` is overruled by one of these ([`overruling`]), and by which: the first that was said, so
+/// that the answer does not depend on the order of arrival.
+pub(super) fn overruled<'a>(entry: &Entry, overruling: &[&'a Entry]) -> Option<Overruled<'a>> {
     // A person looked at it and let it stand: another person has to look again.
     if matches!(
         entry.verdict(),
@@ -24,9 +34,9 @@ pub(super) fn overruled<'a>(entry: &Entry, line: &[&'a Entry]) -> Option<Overrul
     ) {
         return None;
     }
-    let mut found: Vec<Overruled<'a>> = line
+    let mut found: Vec<Overruled<'a>> = overruling
         .iter()
-        .filter(|by| by.id != entry.id && counts(by))
+        .filter(|by| by.id != entry.id)
         .filter_map(|by| overrules(by, entry))
         .collect();
     // What was never true was also never replaced.

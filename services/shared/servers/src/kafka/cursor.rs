@@ -3,6 +3,7 @@
 //! that nothing of the old place can come from the new queue unnoticed: what lies below is dropped, what
 //! lies ahead is told.
 
+use std::cmp::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,6 @@ use anamnesis_domain::time::Timestamp;
 use rdkafka::consumer::base_consumer::PartitionQueue;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
-use rdkafka::message::Message;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::sync::Semaphore;
 
@@ -242,25 +242,23 @@ impl Cursor {
         if let Some(error) = self.failed.take() {
             return Taken::Failed(error);
         }
-        loop {
-            let record = match self.held.take() {
-                Some(held) => held,
-                None => match self.queue.poll(Duration::ZERO) {
-                    None => return Taken::Nothing,
-                    Some(Err(KafkaError::PartitionEOF(_))) => return Taken::End,
-                    Some(Err(error)) => return Taken::Failed(error),
-                    Some(Ok(message)) if message.offset().unsigned_abs() < self.next => continue,
-                    Some(Ok(message)) => Foreign::read(&message, place.topic),
-                },
-            };
-            if record.offset == self.next {
-                return Taken::Record(record);
-            }
-            if record.offset > self.next {
+        let Self { held, queue, .. } = self;
+        let taken = sift(self.next, || match held.take() {
+            Some(held) => Polled::Record(held),
+            None => match queue.poll(Duration::ZERO) {
+                None => Polled::Nothing,
+                Some(Err(KafkaError::PartitionEOF(_))) => Polled::End,
+                Some(Err(error)) => Polled::Failed(error),
+                Some(Ok(message)) => Polled::Record(Foreign::read(&message, place.topic)),
+            },
+        });
+        match taken {
+            Sifted::Ahead(record) => {
                 let offset = record.offset;
                 self.held = Some(record);
-                return Taken::Ahead(offset);
+                Taken::Ahead(offset)
             }
+            Sifted::Taken(taken) => taken,
         }
     }
 
@@ -296,6 +294,45 @@ impl Cursor {
     }
 }
 
+/// What a queue gives when it is asked once.
+enum Polled {
+    Nothing,
+    End,
+    Failed(KafkaError),
+    Record(Foreign),
+}
+
+enum Sifted {
+    Taken(Taken),
+    Ahead(Foreign),
+}
+
+/// What the queue says about the record at `next`.
+///
+/// After [`Taken::Nothing`] and [`Taken::End`] the queue is empty. Only then does it tell when something comes: a record
+/// behind the note of an end would be found only by whoever looks again without being told.
+fn sift(next: u64, mut poll: impl FnMut() -> Polled) -> Sifted {
+    let mut is_end = false;
+    loop {
+        let record = match poll() {
+            Polled::Nothing if is_end => return Sifted::Taken(Taken::End),
+            Polled::Nothing => return Sifted::Taken(Taken::Nothing),
+            Polled::End => {
+                is_end = true;
+                continue;
+            }
+            Polled::Failed(error) => return Sifted::Taken(Taken::Failed(error)),
+            Polled::Record(record) => record,
+        };
+        match record.offset.cmp(&next) {
+            // Of before the cursor was moved.
+            Ordering::Less => (),
+            Ordering::Equal => return Sifted::Taken(Taken::Record(record)),
+            Ordering::Greater => return Sifted::Ahead(record),
+        }
+    }
+}
+
 impl Drop for Cursor {
     fn drop(&mut self) {
         // It fails when the assignment never was, and there is nothing to undo then.
@@ -311,6 +348,44 @@ mod tests {
     use anamnesis_domain::input::Topic;
     use rdkafka::config::ClientConfig;
     use rdkafka::mocking::MockCluster;
+
+    fn foreign(offset: u64) -> Polled {
+        Polled::Record(Foreign {
+            offset,
+            own_time: Timestamp::from_millis(0),
+            key: None,
+            payload: None,
+            headers: Vec::new(),
+            lack: None,
+        })
+    }
+
+    /// Sifts a queue for the record at 7, and says what came and how much is left in it.
+    fn sifted(queue: Vec<Polled>) -> (String, usize) {
+        let mut left = queue.into_iter();
+        let came = match sift(7, || left.next().unwrap_or(Polled::Nothing)) {
+            Sifted::Ahead(record) => format!("ahead {}", record.offset),
+            Sifted::Taken(Taken::Record(record)) => format!("record {}", record.offset),
+            Sifted::Taken(Taken::Nothing) => "nothing".to_owned(),
+            Sifted::Taken(Taken::End) => "end".to_owned(),
+            Sifted::Taken(Taken::Ahead(_) | Taken::Failed(_)) => "failed".to_owned(),
+        };
+        (came, left.count())
+    }
+
+    #[test]
+    fn a_record_behind_the_note_of_an_end_is_found_at_once() {
+        let check = |queue, came: &str, left| assert_eq!(sifted(queue), (came.to_owned(), left));
+        check(vec![], "nothing", 0);
+        check(vec![Polled::End], "end", 0);
+        check(vec![Polled::End, Polled::End], "end", 0);
+        check(vec![Polled::End, foreign(7), foreign(8)], "record 7", 1);
+        check(vec![foreign(6), Polled::End, foreign(7)], "record 7", 0);
+        check(vec![foreign(5), foreign(6)], "nothing", 0);
+        check(vec![Polled::End, foreign(9), foreign(10)], "ahead 9", 1);
+        let failed = Polled::Failed(KafkaError::OffsetFetch(Code::OffsetOutOfRange));
+        check(vec![Polled::End, failed, foreign(7)], "failed", 1);
+    }
 
     #[test]
     fn a_cursor_that_waits_does_not_keep_its_client() {

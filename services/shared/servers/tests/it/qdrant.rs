@@ -7,10 +7,12 @@
 //! - [`refusals`]: what is not opened, and what altered rows show
 //! - [`generations`]: the alias and what it stands for
 //! - [`answers`]: exactness, ties, the optimiser, speed
+//! - [`lost_answers`]: deadlines that pass after the server has written
 
 mod answers;
 mod faults;
 mod generations;
+mod lost_answers;
 mod refusals;
 
 use std::path::{Path, PathBuf};

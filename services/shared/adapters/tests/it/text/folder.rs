@@ -1,6 +1,6 @@
 //! Does the folder of the text index survive disks, kills and operators, and forget when it must?
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -90,6 +90,7 @@ async fn no_byte_of_the_erased_is_left_after_compaction() {
     assert_eq!(store.checkpoint(0).await.unwrap(), Some(next(7)));
 }
 
+/// the second is told, and the first goes on.
 #[tokio::test]
 async fn a_folder_has_one_user() {
     let dir = tempfile::tempdir().unwrap();
@@ -101,16 +102,33 @@ async fn a_folder_has_one_user() {
     TantivyText::open(dir.path(), ONE).unwrap();
 }
 
-/// Opens a folder after `change` was done to it, and gives the error's text.
+/// Opens a folder after `change` was done to it, and gives the error's text. R-40: what is refused is
+/// left as it is, byte for byte, for whoever knows what to do with it.
 async fn opened_after(feed: Feed, change: impl FnOnce(&Path)) -> String {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = with_texts(dir.path(), &["花生过敏", "头孢"]).await;
     drop(store);
     change(dir.path());
+    let before = content_of(dir.path());
     match TantivyText::open(dir.path(), feed) {
         Ok(_) => "opened".to_owned(),
-        Err(error) => error.to_string(),
+        Err(error) => {
+            assert_eq!(content_of(dir.path()), before, "{error}");
+            error.to_string()
+        }
     }
+}
+
+/// Every file of the index with its bytes. Files whose names begin with a dot are locks.
+fn content_of(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
+    files
+        .map(|path| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            (name, fs::read(path).unwrap())
+        })
+        .filter(|(name, _)| !name.starts_with('.'))
+        .collect()
 }
 
 fn file_with(dir: &Path, ending: &str) -> PathBuf {
@@ -241,6 +259,8 @@ async fn the_writer_that_is_killed() {
     }
 }
 
+/// after a kill at any point of 200 commits, the folder opens, holds what its position says, and
+/// no file that no segment has.
 #[tokio::test]
 async fn after_a_kill_position_and_content_agree() {
     use std::io::{BufRead as _, BufReader};
@@ -305,7 +325,7 @@ async fn after_a_kill_position_and_content_agree() {
 }
 
 /// Segments that files belong to, and segments that the last commit names.
-fn tantivy_files(dir: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
+pub(super) fn tantivy_files(dir: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
     let names = fs::read_dir(dir)
         .unwrap()
         .map(|file| file.unwrap().file_name().into_string().unwrap());

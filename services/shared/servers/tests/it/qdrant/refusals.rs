@@ -105,6 +105,7 @@ async fn a_half_made_collection_is_finished() {
     }
 }
 
+/// also when only the index of a field is gone: answers would be slow and, in the graph, fewer.
 #[tokio::test]
 async fn a_half_deleted_collection_says_so() {
     for kind in ["meta", "checkpoint"] {
