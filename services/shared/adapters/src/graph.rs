@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use anamnesis_domain::ids::{MemoryId, OwnerKey};
 use anamnesis_domain::memory::{Entity, EntityKind};
@@ -14,17 +15,16 @@ use anamnesis_domain::rank::hub_weight;
 use anamnesis_domain::text::Text;
 use anamnesis_pipeline::feed::Feed;
 use anamnesis_pipeline::stores::{
-    Change, Checkpoint, Filter, GraphIndex, Hit, LegAnswer, MemoryVersion, Projection, RowDigest,
-    Store, StoreError,
+    Change, Checkpoint, Facets, Filter, GraphIndex, Hit, LegAnswer, MemoryVersion, Projection,
+    RowDigest, Store, StoreError,
 };
 use anamnesis_pipeline::{digests, similarity};
 use async_trait::async_trait;
 use rusqlite::{Connection, Row, params};
 
+use crate::owner_cache::{Block, OwnerCache};
 use crate::sqlite_store::facets::{self, VersionId, version_columns, version_table};
-use crate::sqlite_store::{
-    Database, Failure, Layout, altered, cut_column, position, to_column, unreadable,
-};
+use crate::sqlite_store::{Database, Failure, Layout, altered, position, to_column, unreadable};
 
 const LAYOUT: Layout = Layout {
     store: Store::Graph,
@@ -53,26 +53,50 @@ const INSERT: &str = concat!(
 const OF_OWNER: &str = concat!(
     "SELECT ",
     version_columns!(),
-    " FROM versions WHERE owner = ?1"
+    " FROM versions WHERE owner = ?1 ORDER BY memory, version"
 );
 
-/// The entities of a memory's version that is live at the cut.
-const ENTITIES_OF_LIVE: &str = "
-    SELECT edges.kind, edges.name FROM versions INDEXED BY versions_by_memory CROSS JOIN edges USING (owner, memory, version)
-    WHERE versions.owner = ?1 AND versions.memory = ?2
-      AND recorded_from < ?3 AND (recorded_to IS NULL OR recorded_to >= ?3)";
+const EDGES_OF_OWNER: &str =
+    "SELECT kind, name, owner, memory, version FROM edges WHERE owner = ?1 ORDER BY kind, name";
 
-/// The versions that are live at the cut and have an entity. Columns as [`version_columns`].
-const LIVE_WITH_ENTITY: &str = "
-    SELECT versions.owner, versions.memory, versions.version, recorded_from, recorded_to, valid_from,
-        valid_to, subject, versions.kind, status, context_tags, is_confirmation
-    FROM edges CROSS JOIN versions INDEXED BY versions_by_memory USING (owner, memory, version)
-    WHERE edges.owner = ?1 AND edges.kind = ?2 AND edges.name = ?3
-      AND recorded_from < ?4 AND (recorded_to IS NULL OR recorded_to >= ?4)";
+/// Memory for what is at hand of owners: a version and its edges take some 200 bytes.
+const CACHE_BYTES: usize = 32 << 20;
+
+/// One owner's versions and what they share.
+struct Shared {
+    /// By memory, then by version.
+    versions: Vec<(MemoryId, u64, Facets)>,
+    entities: Vec<Sharing>,
+    /// Pairs of places in `versions` and in `entities`, ascending.
+    edges: Vec<(u32, u32)>,
+}
+
+struct Sharing {
+    entity: Entity,
+    /// Places of the versions that have it.
+    having: Vec<u32>,
+}
+
+impl Block for Shared {
+    fn bytes(&self) -> usize {
+        let names: usize = self
+            .entities
+            .iter()
+            .map(|one| one.entity.name.expose().len())
+            .sum();
+        size_of::<Self>()
+            + self.versions.capacity() * size_of::<(MemoryId, u64, Facets)>()
+            + self.entities.capacity() * size_of::<Sharing>()
+            // Each edge stands at its entity as well.
+            + self.edges.capacity() * (size_of::<(u32, u32)>() + size_of::<u32>())
+            + names
+    }
+}
 
 /// The graph of one generation: the file `graph.db`.
 pub struct SqliteGraph {
     database: Database,
+    cache: Arc<OwnerCache<Shared>>,
 }
 
 impl SqliteGraph {
@@ -82,8 +106,21 @@ impl SqliteGraph {
     /// [`StoreError::OtherLog`], [`StoreError::Damaged`], or [`StoreError::Unusable`] for a file of
     /// another format.
     pub fn open(dir: &Path, feed: Feed) -> Result<Self, StoreError> {
+        Self::open_with_cache(dir, feed, CACHE_BYTES)
+    }
+
+    /// The same with another bound of the memory for what is at hand.
+    ///
+    /// # Errors
+    /// As [`SqliteGraph::open`].
+    pub fn open_with_cache(
+        dir: &Path,
+        feed: Feed,
+        cache_bytes_max: usize,
+    ) -> Result<Self, StoreError> {
         Ok(Self {
             database: Database::open(dir, &LAYOUT, feed, None)?,
+            cache: Arc::new(OwnerCache::new(feed, cache_bytes_max)),
         })
     }
 }
@@ -105,8 +142,13 @@ impl Projection for SqliteGraph {
         changes: &[Change],
         next: Checkpoint,
     ) -> Result<(), StoreError> {
+        let touched: BTreeSet<OwnerKey> = changes.iter().map(Change::owner).collect();
+        let cache = self.cache.clone();
+        let ended = move |is_applied: bool| {
+            cache.batch_ended(partition, &touched, is_applied.then_some(next.next));
+        };
         self.database
-            .apply(partition, from, changes, next, write, |_| ())
+            .apply(partition, from, changes, next, write, ended)
             .await
     }
 
@@ -135,71 +177,122 @@ impl GraphIndex for SqliteGraph {
         entities: &[Entity],
         top: usize,
     ) -> Result<LegAnswer, StoreError> {
-        let feed = self.database.feed();
-        let (filter, seeds) = (filter.clone(), seeds.to_vec());
-        let mut asked: BTreeSet<Entity> = entities.iter().cloned().collect();
-        self.database
-            .read(move |connection| {
-                for seed in seeds {
-                    add_entities(connection, &filter, seed, &mut asked)?;
-                }
-                let hits = weigh(connection, &filter, &asked)?;
-                let position = position(connection, feed, filter.scope)?;
-                Ok(LegAnswer {
-                    hits: similarity::best(hits, top),
-                    position,
-                })
+        let (feed, scope) = (self.database.feed(), filter.scope);
+        let load = || {
+            self.database.read(move |connection| {
+                let shared = Shared::load(connection, scope)?;
+                Ok((Arc::new(shared), position(connection, feed, scope)?))
             })
-            .await
+        };
+        let (shared, position) = self.cache.block(scope.key(), load).await?;
+        let hits = shared.weigh(filter, &shared.asked(filter, seeds, entities));
+        Ok(LegAnswer {
+            hits: similarity::best(hits, top),
+            position,
+        })
     }
 }
 
-fn add_entities(
-    connection: &Connection,
-    filter: &Filter,
-    seed: MemoryId,
-    asked: &mut BTreeSet<Entity>,
-) -> Result<(), Failure> {
-    let mut statement = connection.prepare_cached(ENTITIES_OF_LIVE)?;
-    let owner = filter.scope.key();
-    let mut rows = statement.query(params![owner.bytes(), seed.bytes(), cut_column(filter.cut)])?;
-    while let Some(row) = rows.next()? {
-        asked.insert(read_entity(row)?);
-    }
-    Ok(())
-}
-
-/// Adds up, in ascending order of the entities, what each shared one weighs.
-fn weigh(
-    connection: &Connection,
-    filter: &Filter,
-    asked: &BTreeSet<Entity>,
-) -> Result<Vec<Hit>, Failure> {
-    let mut scores: BTreeMap<(MemoryId, u64), f64> = BTreeMap::new();
-    let mut statement = connection.prepare_cached(LIVE_WITH_ENTITY)?;
-    let owner = filter.scope.key();
-    for entity in asked {
-        let (kind, name) = (entity.kind.code(), entity.name.expose());
-        let mut rows =
-            statement.query(params![owner.bytes(), kind, name, cut_column(filter.cut)])?;
-        let mut having = Vec::new();
+impl Shared {
+    fn load(connection: &Connection, scope: OwnerScope) -> Result<Self, Failure> {
+        let owner = scope.key();
+        let mut versions: Vec<(MemoryId, u64, Facets)> = Vec::new();
+        let mut statement = connection.prepare_cached(OF_OWNER)?;
+        let mut rows = statement.query(params![owner.bytes()])?;
         while let Some(row) = rows.next()? {
-            if filter.admits(&facets::read(row)?) {
-                let id = VersionId::read(row)?;
-                having.push((id.memory, id.version));
+            let id = VersionId::read(row)?;
+            versions.push((id.memory, id.version, facets::read(row)?));
+        }
+
+        let mut shared = Self {
+            versions,
+            entities: Vec::new(),
+            edges: Vec::new(),
+        };
+        let mut statement = connection.prepare_cached(EDGES_OF_OWNER)?;
+        let mut rows = statement.query(params![owner.bytes()])?;
+        while let Some(row) = rows.next()? {
+            let of = (
+                MemoryId::from_bytes(row.get(3)?),
+                row.get::<_, i64>(4)? as u64,
+            );
+            let versions = &shared.versions;
+            // An edge of no version leads nowhere.
+            let Ok(version) =
+                versions.binary_search_by_key(&of, |(memory, version, _)| (*memory, *version))
+            else {
+                continue;
+            };
+            let entity = read_entity(row)?;
+            if shared
+                .entities
+                .last()
+                .is_none_or(|last| last.entity != entity)
+            {
+                let having = Vec::new();
+                shared.entities.push(Sharing { entity, having });
+            }
+            let place = shared.entities.len() as u32 - 1;
+            if let Some(last) = shared.entities.last_mut() {
+                last.having.push(version as u32);
+            }
+            shared.edges.push((version as u32, place));
+        }
+        shared.edges.sort_unstable();
+        shared.versions.shrink_to_fit();
+        shared.edges.shrink_to_fit();
+        Ok(shared)
+    }
+
+    /// What the question names and what its seeds have: places in `entities`, in ascending order of the
+    /// entities.
+    fn asked(&self, filter: &Filter, seeds: &[MemoryId], entities: &[Entity]) -> Vec<usize> {
+        let mut asked: BTreeSet<(&Entity, usize)> = BTreeSet::new();
+        let at = |place: usize| (&self.entities[place].entity, place);
+        for seed in seeds {
+            let from = self.versions.partition_point(|(memory, ..)| memory < seed);
+            let versions = self.versions[from..].iter().enumerate();
+            for (place, (.., facets)) in versions.take_while(|(_, (memory, ..))| memory == seed) {
+                if !filter.is_live(facets) {
+                    continue;
+                }
+                let version = (from + place) as u32;
+                let first = self.edges.partition_point(|edge| edge.0 < version);
+                let edges = self.edges[first..]
+                    .iter()
+                    .take_while(|edge| edge.0 == version);
+                asked.extend(edges.map(|edge| at(edge.1 as usize)));
             }
         }
-        let weight = hub_weight(having.len() as u64);
-        for version in having {
-            *scores.entry(version).or_insert(0.0) += weight;
+        for entity in entities {
+            let known = self.entities.iter().position(|one| one.entity == *entity);
+            asked.extend(known.map(at));
         }
+        asked.into_iter().map(|(_, place)| place).collect()
     }
-    let hits = scores.into_iter().map(|((memory_id, version), score)| Hit {
-        memory_id,
-        version,
-        score,
-    });
-    Ok(hits.collect())
+
+    /// Adds up, in ascending order of the entities, what each shared one weighs.
+    fn weigh(&self, filter: &Filter, asked: &[usize]) -> Vec<Hit> {
+        let mut scores: BTreeMap<(MemoryId, u64), f64> = BTreeMap::new();
+        for entity in asked {
+            let having = self.entities[*entity].having.iter();
+            let versions = having.map(|version| &self.versions[*version as usize]);
+            let admitted: Vec<(MemoryId, u64)> = versions
+                .filter(|(.., facets)| filter.admits(facets))
+                .map(|(memory, version, _)| (*memory, *version))
+                .collect();
+            let weight = hub_weight(admitted.len() as u64);
+            for version in admitted {
+                *scores.entry(version).or_insert(0.0) += weight;
+            }
+        }
+        let hits = scores.into_iter().map(|((memory_id, version), score)| Hit {
+            memory_id,
+            version,
+            score,
+        });
+        hits.collect()
+    }
 }
 
 /// Reads `kind, name`.

@@ -10,6 +10,7 @@
 pub mod folder;
 pub mod graph;
 pub mod onnx_embedder;
+mod owner_cache;
 pub mod query_cache;
 pub mod records;
 pub mod sqlite_keyring;

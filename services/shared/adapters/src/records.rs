@@ -3,12 +3,16 @@
 //! - [`body`](self::body): what stands in columns, what beside them, and whether the two agree
 //! - [`write`](self::write): changes
 //! - [`read`](self::read): questions and digests
+//! - [`recent`](self::recent): the same answers for owners asked about lately, from memory
 
 mod body;
 mod read;
+mod recent;
 mod write;
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 use anamnesis_domain::ids::{EventTag, MemoryId, OwnerKey};
 use anamnesis_domain::memory::{Kind, Status};
@@ -21,8 +25,10 @@ use anamnesis_pipeline::stores::{
 };
 use async_trait::async_trait;
 
+use self::recent::{Places, Recent};
+use crate::owner_cache::OwnerCache;
 use crate::sqlite_store::facets::version_table;
-use crate::sqlite_store::{Database, Layout};
+use crate::sqlite_store::{Database, Layout, position};
 
 const LAYOUT: Layout = Layout {
     store: Store::Records,
@@ -60,9 +66,14 @@ const LAYOUT: Layout = Layout {
     ),
 };
 
+/// Memory for what is at hand of owners: some 70,000 memories that were answered from, or the filters of
+/// ten times as many.
+const CACHE_BYTES: usize = 96 << 20;
+
 /// The authority of one generation: the file `records.db`.
 pub struct SqliteRecords {
     database: Database,
+    cache: Arc<OwnerCache<Recent>>,
 }
 
 impl SqliteRecords {
@@ -72,9 +83,62 @@ impl SqliteRecords {
     /// [`StoreError::OtherLog`], [`StoreError::Damaged`], or [`StoreError::Unusable`] for a file of
     /// another format.
     pub fn open(dir: &Path, feed: Feed) -> Result<Self, StoreError> {
+        Self::open_with_cache(dir, feed, CACHE_BYTES)
+    }
+
+    /// The same with another bound of the memory for what is at hand.
+    ///
+    /// # Errors
+    /// As [`SqliteRecords::open`].
+    pub fn open_with_cache(
+        dir: &Path,
+        feed: Feed,
+        cache_bytes_max: usize,
+    ) -> Result<Self, StoreError> {
         Ok(Self {
             database: Database::open(dir, &LAYOUT, feed, None)?,
+            cache: Arc::new(OwnerCache::new(feed, cache_bytes_max)),
         })
+    }
+
+    /// What is at hand of the owner, and how far its partition is applied. `None` for an owner with very
+    /// much, and where a row cannot be read: then the file answers whatever does not need that row.
+    async fn recent(&self, scope: OwnerScope) -> Option<(Arc<Recent>, u64)> {
+        let feed = self.database.feed();
+        let load = || {
+            self.database.read(move |connection| {
+                let recent = Recent::load(connection, scope)?;
+                Ok((Arc::new(recent), position(connection, feed, scope)?))
+            })
+        };
+        let found = self.cache.block(scope.key(), load).await.ok();
+        found.filter(|(recent, _)| !recent.is_too_large)
+    }
+
+    /// The versions at these places. `None` where the file has to be asked.
+    async fn whole(
+        &self,
+        scope: OwnerScope,
+        recent: &Arc<Recent>,
+        places: Places,
+    ) -> Option<(Vec<MemoryVersion>, Option<String>)> {
+        if let Some(versions) = recent.whole(&places) {
+            return Some((versions, places.cursor));
+        }
+        let block = recent.clone();
+        let filled = self
+            .database
+            .read(move |connection| Ok((block.fill(connection, &places)?, places)));
+        let (is_filled, places) = filled.await.ok()?;
+        if !is_filled {
+            return None;
+        }
+        self.cache.grew(scope.key(), recent);
+        // While the file was read, an erasure may have become effective.
+        if !self.cache.has(scope.key(), recent) {
+            return None;
+        }
+        Some((recent.whole(&places)?, places.cursor))
     }
 }
 
@@ -97,8 +161,13 @@ impl Projection for SqliteRecords {
     ) -> Result<(), StoreError> {
         let write =
             move |connection: &_, changes: &[Change]| write::all(connection, partition, changes);
+        let touched: BTreeSet<OwnerKey> = changes.iter().map(Change::owner).collect();
+        let cache = self.cache.clone();
+        let ended = move |is_applied: bool| {
+            cache.batch_ended(partition, &touched, is_applied.then_some(next.next));
+        };
         self.database
-            .apply(partition, from, changes, next, write, |_| ())
+            .apply(partition, from, changes, next, write, ended)
             .await
     }
 
@@ -122,6 +191,11 @@ impl Projection for SqliteRecords {
 #[async_trait]
 impl Records for SqliteRecords {
     async fn cut(&self, scope: OwnerScope, known: Known) -> Result<Cut, StoreError> {
+        if known == Known::Latest
+            && let Some((_, position)) = self.recent(scope).await
+        {
+            return Ok(Cut(position));
+        }
         let feed = self.database.feed();
         self.database
             .read(move |connection| read::cut(connection, feed, scope, known))
@@ -133,6 +207,12 @@ impl Records for SqliteRecords {
         filter: &Filter,
         ids: &[MemoryId],
     ) -> Result<Vec<MemoryVersion>, StoreError> {
+        if let Some((recent, _)) = self.recent(filter.scope).await {
+            let places = recent.check(filter, ids);
+            if let Some((versions, _)) = self.whole(filter.scope, &recent, places).await {
+                return Ok(versions);
+            }
+        }
         let (filter, ids) = (filter.clone(), ids.to_vec());
         self.database
             .read(move |connection| read::check(connection, &filter, &ids))
@@ -144,6 +224,12 @@ impl Records for SqliteRecords {
         scope: OwnerScope,
         id: MemoryId,
     ) -> Result<Vec<MemoryVersion>, StoreError> {
+        if let Some((recent, _)) = self.recent(scope).await {
+            let places = recent.history(id);
+            if let Some((versions, _)) = self.whole(scope, &recent, places).await {
+                return Ok(versions);
+            }
+        }
         self.database
             .read(move |connection| read::history(connection, scope, id))
             .await
@@ -156,6 +242,12 @@ impl Records for SqliteRecords {
         limit: usize,
         cursor: Option<&str>,
     ) -> Result<Page, StoreError> {
+        if let Some((recent, _)) = self.recent(filter.scope).await {
+            let places = recent.list(filter.clone(), order, limit, cursor)?;
+            if let Some((versions, cursor)) = self.whole(filter.scope, &recent, places).await {
+                return Ok(Page { versions, cursor });
+            }
+        }
         let (filter, cursor) = (filter.clone(), cursor.map(str::to_owned));
         self.database
             .read(move |connection| read::list(connection, filter, order, limit, cursor.as_deref()))
@@ -163,6 +255,9 @@ impl Records for SqliteRecords {
     }
 
     async fn owner(&self, scope: OwnerScope) -> Result<Option<OwnerView>, StoreError> {
+        if let Some((recent, _)) = self.recent(scope).await {
+            return Ok(recent.owner());
+        }
         self.database
             .read(move |connection| read::owner(connection, scope))
             .await
@@ -173,9 +268,19 @@ impl Records for SqliteRecords {
         scope: OwnerScope,
         event: EventTag,
     ) -> Result<Option<DecisionRow>, StoreError> {
-        self.database
+        let recent = self.recent(scope).await.map(|(recent, _)| recent);
+        if let Some(known) = recent.as_ref().and_then(|recent| recent.decision(event)) {
+            return Ok(known);
+        }
+        let decision = self
+            .database
             .read(move |connection| read::decision(connection, scope, event))
-            .await
+            .await?;
+        if let Some(recent) = recent {
+            recent.keep_decision(event, decision.clone());
+            self.cache.grew(scope.key(), &recent);
+        }
+        Ok(decision)
     }
 
     async fn decision_offsets(&self, scope: OwnerScope) -> Result<Vec<u64>, StoreError> {

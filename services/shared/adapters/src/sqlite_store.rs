@@ -33,8 +33,10 @@ const BUSY: Duration = Duration::from_secs(5);
 /// Distinct statements of one store, so that none is prepared twice.
 const STATEMENTS_MAX: usize = 48;
 
-/// Page cache of one connection: the inner pages of the indexes of a hundred thousand memories.
-const CACHE_KIB: i64 = 8192;
+/// Page cache of the connection that writes: the inner pages of the indexes of a hundred thousand memories.
+const WRITER_CACHE_KIB: i64 = 8192;
+/// Of each that reads: what is asked for often is at hand of its owner ([`crate::owner_cache`]).
+const READER_CACHE_KIB: i64 = 2048;
 
 const COMMON_TABLES: &str = "
     CREATE TABLE meta (
@@ -278,7 +280,7 @@ fn open_or_make(
     model: Option<&ModelIdentity>,
 ) -> Result<Connection, Failure> {
     let mut connection = Connection::open(path)?;
-    prepare(&connection)?;
+    prepare(&connection, WRITER_CACHE_KIB)?;
     match look(&connection)? {
         Found::Empty => make(&mut connection, layout, feed, model)?,
         Found::Format(FORMAT) => check_identity(&connection, layout, feed, model)?,
@@ -300,17 +302,17 @@ fn open_or_make(
     Ok(connection)
 }
 
-fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+fn prepare(connection: &Connection, cache_kib: i64) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY)?;
     reuse_statements(connection, STATEMENTS_MAX)?;
-    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    connection.pragma_update(None, "cache_size", -cache_kib)?;
     // What is deleted is overwritten at once; `compact` removes even the free pages.
     connection.pragma_update(None, "secure_delete", "ON")
 }
 
 fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
-    prepare(&connection)?;
+    prepare(&connection, READER_CACHE_KIB)?;
     connection.pragma_update(None, "query_only", "ON")?;
     Ok(connection)
 }

@@ -10,15 +10,19 @@
 //! - [`directory`](self::directory): the folder as the engine sees it
 //! - [`folder`](self::folder): opening, what a crash leaves behind, what is refused
 //! - [`write`](self::write): commits, compaction
-//! - [`read`](self::read): the owner's versions, scores, digests
+//! - [`read`](self::read): scores, digests
+//! - [`rows`](self::rows): the owner's versions, as they stand in the columns
 
 mod directory;
 mod folder;
 mod read;
+mod rows;
 mod schema;
 mod terms;
 mod write;
 
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -33,10 +37,21 @@ use anamnesis_pipeline::stores::{
 use async_trait::async_trait;
 
 use self::read::View;
+use self::rows::Rows;
 use self::write::Writing;
+use crate::owner_cache::OwnerCache;
 
 /// Changes that are a commit of their own: more of them beside it would save little.
 const WHOLE_COMMIT: usize = 200;
+
+/// Memory for the rows of owners asked about lately: some 150,000 versions.
+const CACHE_BYTES: usize = 40 << 20;
+
+/// Rows of an owner among which a search takes less time than handing it to another thread.
+const ROWS_SOON_SEARCHED: usize = 4_000;
+
+/// How often rows are read again because their segments were merged meanwhile.
+const MERGED_MEANWHILE_MAX: usize = 3;
 
 /// One partition's batch on its way into the index.
 struct Waiting {
@@ -64,6 +79,7 @@ struct Inner {
     arrived: Condvar,
     /// What searches see: a snapshot of the index together with the position that it stands at.
     view: RwLock<Arc<View>>,
+    cache: OwnerCache<Rows>,
 }
 
 impl TantivyText {
@@ -83,6 +99,19 @@ impl TantivyText {
     /// # Errors
     /// As [`TantivyText::open`].
     pub fn open_paced(dir: &Path, feed: Feed, pace: Duration) -> Result<Self, StoreError> {
+        Self::open_with_cache(dir, feed, pace, CACHE_BYTES)
+    }
+
+    /// As [`TantivyText::open_paced`], with another bound of the memory for rows.
+    ///
+    /// # Errors
+    /// As [`TantivyText::open`].
+    pub fn open_with_cache(
+        dir: &Path,
+        feed: Feed,
+        pace: Duration,
+        cache_bytes_max: usize,
+    ) -> Result<Self, StoreError> {
         let (writing, view) = folder::open(dir, feed)?;
         let inner = Inner {
             feed,
@@ -91,10 +120,24 @@ impl TantivyText {
             waiting: Mutex::default(),
             arrived: Condvar::new(),
             view: RwLock::new(Arc::new(view)),
+            cache: OwnerCache::new(feed, cache_bytes_max),
         };
         Ok(Self {
             inner: Arc::new(inner),
         })
+    }
+
+    /// The owner's rows, of the snapshot that stands at the position or of one in which nothing of the
+    /// owner was different.
+    async fn rows_of(&self, scope: OwnerScope) -> Result<(Arc<Rows>, u64), StoreError> {
+        let load = || {
+            self.blocking(move |inner| {
+                let view = inner.view();
+                let rows = Rows::load(&view, scope.key())?;
+                Ok((Arc::new(rows), inner.position(&view, scope)))
+            })
+        };
+        self.inner.cache.block(scope.key(), load).await
     }
 
     /// Runs on a thread that may wait for the disk.
@@ -105,9 +148,8 @@ impl TantivyText {
         let inner = self.inner.clone();
         let done = tokio::task::spawn_blocking(move || work(&inner)).await;
         done.unwrap_or_else(|error| {
-            // tantivy panics on files that cannot be what it wrote.
             Err(if error.is_panic() {
-                damaged("reading or writing it failed unexpectedly")
+                panicked()
             } else {
                 StoreError::Unavailable {
                     store: Store::Text,
@@ -119,6 +161,11 @@ impl TantivyText {
 }
 
 impl Inner {
+    fn position(&self, view: &View, scope: OwnerScope) -> u64 {
+        let partition = self.feed.partition_of(scope.key());
+        view.payload.next.get(&partition).copied().unwrap_or(0)
+    }
+
     fn view(&self) -> Arc<View> {
         self.view
             .read()
@@ -126,7 +173,8 @@ impl Inner {
             .clone()
     }
 
-    fn show(&self, view: View) {
+    fn show(&self, mut view: View) {
+        view.inherit(&self.view());
         *self.view.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
     }
 
@@ -215,6 +263,9 @@ impl Inner {
             Err(error) => Err(error),
         };
         for batch in admitted {
+            let touched: BTreeSet<OwnerKey> = batch.changes.iter().map(Change::owner).collect();
+            let position = written.is_ok().then_some(batch.next.next);
+            self.cache.batch_ended(batch.partition, &touched, position);
             drop(batch.done.send(written.clone()));
         }
     }
@@ -274,14 +325,31 @@ impl TextIndex for TantivyText {
         terms: &[String],
         top: usize,
     ) -> Result<LegAnswer, StoreError> {
+        for _ in 0..MERGED_MEANWHILE_MAX {
+            let (rows, position) = self.rows_of(filter.scope).await?;
+            let view = self.inner.view();
+            let Some(places) = view.places(&rows) else {
+                self.inner.cache.forget(filter.scope.key(), &rows);
+                continue;
+            };
+            let hits = if rows.rows.len() <= ROWS_SOON_SEARCHED {
+                let search = || view.search((&rows, &places), filter, terms, top);
+                catch_unwind(AssertUnwindSafe(search)).unwrap_or_else(|_| Err(panicked()))?
+            } else {
+                let (filter, terms) = (filter.clone(), terms.to_vec());
+                self.blocking(move |_| view.search((&rows, &places), &filter, &terms, top))
+                    .await?
+            };
+            return Ok(LegAnswer { hits, position });
+        }
         let (filter, terms) = (filter.clone(), terms.to_vec());
         self.blocking(move |inner| {
             let view = inner.view();
-            let partition = inner.feed.partition_of(filter.scope.key());
-            let position = view.payload.next.get(&partition).copied().unwrap_or(0);
+            let rows = Rows::load(&view, filter.scope.key())?;
+            let places = view.places(&rows).unwrap_or_default();
             Ok(LegAnswer {
-                hits: view.search(&filter, &terms, top)?,
-                position,
+                hits: view.search((&rows, &places), &filter, &terms, top)?,
+                position: inner.position(&view, filter.scope),
             })
         })
         .await
@@ -290,6 +358,11 @@ impl TextIndex for TantivyText {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// tantivy panics on files that cannot be what it wrote.
+fn panicked() -> StoreError {
+    damaged("reading or writing it failed unexpectedly")
 }
 
 fn damaged(reason: impl Into<String>) -> StoreError {

@@ -1,9 +1,5 @@
 //! Which of an owner's memories mean what a question means? Exact cosine over the owner's own vectors,
 //! which stand in one SQLite file and, for owners asked lately, side by side in memory.
-//!
-//! - [`cache`](self::cache): packed vectors of some owners, never of a state that is over
-
-mod cache;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -22,7 +18,7 @@ use async_trait::async_trait;
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params};
 
-use self::cache::{BlockCache, Found};
+use crate::owner_cache::{Block, OwnerCache};
 use crate::sqlite_store::facets::{
     self, VERSION_COLUMNS, VersionId, version_columns, version_table,
 };
@@ -44,7 +40,7 @@ const INSERT: &str = concat!(
 const OF_OWNER: &str = concat!(
     "SELECT ",
     version_columns!(),
-    ", vector FROM versions WHERE owner = ?1"
+    ", vector FROM versions WHERE owner = ?1 ORDER BY memory, version"
 );
 
 /// Memory for packed vectors: about 80,000 of 384 components, so that a hundred thousand memories are
@@ -52,17 +48,19 @@ const OF_OWNER: &str = concat!(
 const CACHE_BYTES: usize = 128 << 20;
 
 /// All vectors of one owner, side by side.
-pub(crate) struct Block {
-    versions: Vec<(MemoryId, u64, Facets)>,
-    /// `dimension` components for each of `versions`.
+struct Vectors {
+    /// With the place of each one's components: versions of a memory that say the same share theirs.
+    versions: Vec<(MemoryId, u64, Facets, usize)>,
+    /// `dimension` components at each place.
     components: Vec<f32>,
 }
 
-impl Block {
-    /// About how much memory it takes.
+impl Block for Vectors {
     fn bytes(&self) -> usize {
-        let version = size_of::<(MemoryId, u64, Facets)>();
-        size_of::<Self>() + self.versions.len() * version + self.components.len() * size_of::<f32>()
+        let version = size_of::<(MemoryId, u64, Facets, usize)>();
+        size_of::<Self>()
+            + self.versions.capacity() * version
+            + self.components.capacity() * size_of::<f32>()
     }
 }
 
@@ -70,7 +68,7 @@ impl Block {
 pub struct SqliteVectors {
     model: ModelIdentity,
     database: Database,
-    cache: Arc<BlockCache>,
+    cache: Arc<OwnerCache<Vectors>>,
 }
 
 impl SqliteVectors {
@@ -97,33 +95,20 @@ impl SqliteVectors {
         Ok(Self {
             model,
             database,
-            cache: Arc::new(BlockCache::new(cache_bytes_max)),
+            cache: Arc::new(OwnerCache::new(feed, cache_bytes_max)),
         })
     }
 
     /// The owner's vectors and how far they are applied.
-    async fn block(&self, scope: OwnerScope) -> Result<(Arc<Block>, u64), StoreError> {
-        let feed = self.database.feed();
-        let turn = match self.cache.get(scope.key(), feed.partition_of(scope.key())) {
-            Found::Block { block, position } => return Ok((block, position)),
-            Found::Nothing { turn } => turn,
-        };
-        let dimension = self.model.dimension as usize;
-        let (block, position) = self
-            .database
-            .read(move |connection| {
+    async fn block(&self, scope: OwnerScope) -> Result<(Arc<Vectors>, u64), StoreError> {
+        let (feed, dimension) = (self.database.feed(), self.model.dimension as usize);
+        let load = || {
+            self.database.read(move |connection| {
                 let block = load(connection, scope, dimension)?;
                 Ok((Arc::new(block), position(connection, feed, scope)?))
             })
-            .await?;
-        self.cache.put(
-            scope.key(),
-            feed.partition_of(scope.key()),
-            &block,
-            position,
-            turn,
-        );
-        Ok((block, position))
+        };
+        self.cache.block(scope.key(), load).await
     }
 }
 
@@ -187,17 +172,26 @@ impl VectorIndex for SqliteVectors {
     ) -> Result<LegAnswer, StoreError> {
         feed::check_query(query, &self.model)?;
         let (block, position) = self.block(filter.scope).await?;
-        let vectors = block.components.chunks_exact(query.len().max(1));
         let mut hits = Vec::new();
-        for ((memory_id, version, facets), vector) in block.versions.iter().zip(vectors) {
-            if filter.admits(facets) {
-                let score = f64::from(similarity::dot(vector, query));
-                hits.push(Hit {
-                    memory_id: *memory_id,
-                    version: *version,
-                    score,
-                });
+        let mut last: Option<(usize, f64)> = None;
+        for (memory_id, version, facets, place) in &block.versions {
+            if !filter.admits(facets) {
+                continue;
             }
+            let score = match last {
+                Some((known, score)) if known == *place => score,
+                Some(_) | None => {
+                    let from = place * query.len();
+                    let vector = &block.components[from..from + query.len()];
+                    f64::from(similarity::dot(vector, query))
+                }
+            };
+            last = Some((*place, score));
+            hits.push(Hit {
+                memory_id: *memory_id,
+                version: *version,
+                score,
+            });
         }
         Ok(LegAnswer {
             hits: similarity::best(hits, top),
@@ -248,8 +242,8 @@ fn insert(
     facets::insert(connection, INSERT, id_of(version), &values)
 }
 
-fn load(connection: &Connection, scope: OwnerScope, dimension: usize) -> Result<Block, Failure> {
-    let mut block = Block {
+fn load(connection: &Connection, scope: OwnerScope, dimension: usize) -> Result<Vectors, Failure> {
+    let mut block = Vectors {
         versions: Vec::new(),
         components: Vec::new(),
     };
@@ -257,11 +251,29 @@ fn load(connection: &Connection, scope: OwnerScope, dimension: usize) -> Result<
     let mut rows = statement.query(params![scope.key().bytes()])?;
     while let Some(row) = rows.next()? {
         let id = VersionId::read(row)?;
+        let from = block.components.len();
         read_vector(row, dimension, &mut block.components)?;
+        let mut place = from / dimension.max(1);
+        let before = block.versions.last();
+        if let Some((_, _, _, shared)) = before.filter(|(memory, ..)| *memory == id.memory) {
+            let (kept, new) = block.components.split_at(from);
+            // Bit by bit: what is no number would equal nothing.
+            let is_same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits();
+            if kept[shared * dimension..][..dimension]
+                .iter()
+                .zip(new)
+                .all(is_same)
+            {
+                place = *shared;
+                block.components.truncate(from);
+            }
+        }
         block
             .versions
-            .push((id.memory, id.version, facets::read(row)?));
+            .push((id.memory, id.version, facets::read(row)?, place));
     }
+    block.versions.shrink_to_fit();
+    block.components.shrink_to_fit();
     Ok(block)
 }
 

@@ -124,11 +124,8 @@ impl Writing {
         let payload = metas
             .payload
             .ok_or_else(|| damaged("the last commit names no position"))?;
-        Ok(View {
-            searcher: self.reader.searcher(),
-            fields: self.fields,
-            payload: folder::parse_payload(&payload)?,
-        })
+        let payload = folder::parse_payload(&payload)?;
+        Ok(View::new(self.reader.searcher(), self.fields, payload))
     }
 
     /// Rewrites every segment that still has documents which were deleted.

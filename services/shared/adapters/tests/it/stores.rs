@@ -9,14 +9,16 @@ use anamnesis_adapters::graph::SqliteGraph;
 use anamnesis_adapters::records::SqliteRecords;
 use anamnesis_adapters::vectors::SqliteVectors;
 use anamnesis_domain::ids::LogId;
+use anamnesis_domain::time::Known;
+use anamnesis_pipeline::conformance::stores::draw::Draw;
 use anamnesis_pipeline::conformance::stores::script::{
-    Script, everything, id, memory, scope, vector_of,
+    Script, event, everything, id, memory, recorded_at, scope, vector_of,
 };
 use anamnesis_pipeline::conformance::stores::{Backend, LOG_ID, PARTITIONS, Probe, model};
 use anamnesis_pipeline::embedder::ModelIdentity;
 use anamnesis_pipeline::feed::Feed;
 use anamnesis_pipeline::stores::{
-    GraphIndex, Projection, Records, RowDigest, Store, StoreError, VectorIndex,
+    GraphIndex, Order, Projection, Records, RowDigest, Store, StoreError, VectorIndex,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -78,6 +80,18 @@ mod sqlite_records {
     anamnesis_pipeline::records_cases!(fresh);
 }
 
+/// What is at hand comes and goes, grows and is dropped, while the answers stay the same.
+mod sqlite_records_with_a_small_cache {
+    use super::*;
+
+    fn fresh() -> Place<dyn Records> {
+        Place::new(|dir| Ok(Arc::new(SqliteRecords::open_with_cache(dir, FEED, 12_000)?)))
+    }
+
+    anamnesis_pipeline::projection_cases!(fresh);
+    anamnesis_pipeline::records_cases!(fresh);
+}
+
 mod sqlite_vectors {
     use super::*;
 
@@ -117,6 +131,111 @@ mod sqlite_graph {
 
     anamnesis_pipeline::projection_cases!(fresh);
     anamnesis_pipeline::graph_cases!(fresh);
+}
+
+mod sqlite_graph_with_a_small_cache {
+    use super::*;
+
+    fn fresh() -> Place<dyn GraphIndex> {
+        Place::new(|dir| Ok(Arc::new(SqliteGraph::open_with_cache(dir, FEED, 3_000)?)))
+    }
+
+    anamnesis_pipeline::projection_cases!(fresh);
+    anamnesis_pipeline::graph_cases!(fresh);
+}
+
+/// The same questions to what is at hand, which keeps everything, and to the file: every page of every
+/// listing, checks, histories, decisions, views, cuts, as of any time, while history goes on.
+#[tokio::test]
+async fn what_is_at_hand_answers_as_the_file_does() {
+    let dir = TempDir::new().unwrap();
+    let kept = SqliteRecords::open(dir.path(), FEED).unwrap();
+    let file = SqliteRecords::open_with_cache(dir.path(), FEED, 0).unwrap();
+    let mut script = Script::default();
+    let mut draw = Draw::new(77);
+    let mut versions = 0;
+    for round in 0..6 {
+        draw.history(&mut script, 20, 150);
+        script.play(&kept).await;
+        for number in (1..=20u8).flat_map(|number| [number; 4]) {
+            let filter = draw.filter(number, script.end(number));
+            let order = if draw.chance(50) {
+                Order::Recorded
+            } else {
+                Order::Valid
+            };
+            let limit = 1 + draw.below(9) as usize;
+            let mut cursor: Option<String> = None;
+            loop {
+                let page = kept
+                    .list(&filter, order, limit, cursor.as_deref())
+                    .await
+                    .unwrap();
+                let expected = file
+                    .list(&filter, order, limit, cursor.as_deref())
+                    .await
+                    .unwrap();
+                assert_eq!(page, expected, "round {round}, owner {number}");
+                versions += page.versions.len();
+                cursor = page.cursor;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            let ids: Vec<_> = (0..12).map(|_| draw.memory_id()).collect();
+            assert_eq!(
+                kept.check(&filter, &ids).await.unwrap(),
+                file.check(&filter, &ids).await.unwrap()
+            );
+            let scope = scope(number);
+            for id in ids {
+                assert_eq!(
+                    kept.history(scope, id).await.unwrap(),
+                    file.history(scope, id).await.unwrap()
+                );
+            }
+            for known in [
+                Known::Latest,
+                Known::At(recorded_at(draw.below(script.end(number) + 2))),
+            ] {
+                assert_eq!(
+                    kept.cut(scope, known).await.unwrap(),
+                    file.cut(scope, known).await.unwrap()
+                );
+            }
+            let event = event(draw.below(9));
+            assert_eq!(
+                kept.decision(scope, event).await.unwrap(),
+                file.decision(scope, event).await.unwrap()
+            );
+            assert_eq!(
+                kept.owner(scope).await.unwrap(),
+                file.owner(scope).await.unwrap()
+            );
+        }
+    }
+    assert!(versions > 1_000, "too little to compare: {versions}");
+}
+
+/// A row that cannot be read is not answered from; what does not need it is answered from the file.
+#[tokio::test]
+async fn beside_an_altered_record_the_others_answer() {
+    let dir = filled(Store::Records).await;
+    alter(
+        Store::Records,
+        dir.path(),
+        "UPDATE versions SET context_tags = 'x' WHERE memory = x'01010101010101010101010101010101'",
+    );
+    let records = open_records(dir.path()).unwrap();
+    let latest = records.cut(scope(1), Known::Latest).await.unwrap();
+    let filter = everything(1, latest.0);
+    let altered = records.check(&filter, &[id(1)]).await;
+    assert!(
+        matches!(altered, Err(StoreError::Damaged { .. })),
+        "{altered:?}"
+    );
+    assert_eq!(records.check(&filter, &[id(2)]).await.unwrap().len(), 1);
+    assert!(records.owner(scope(1)).await.unwrap().is_some());
 }
 
 fn open_any(store: Store, dir: &Path, feed: Feed) -> Result<Arc<dyn Projection>, StoreError> {

@@ -190,7 +190,8 @@ mod conformance {
 
     use super::*;
 
-    struct Place(tempfile::TempDir);
+    /// A folder, and the bound of the memory for rows where it is not the usual one.
+    struct Place(tempfile::TempDir, Option<usize>);
 
     impl Backend for Place {
         type Store = dyn TextIndex;
@@ -200,7 +201,11 @@ mod conformance {
                 log_id: LOG_ID,
                 partitions: PARTITIONS,
             };
-            Ok(Arc::new(TantivyText::open(self.0.path(), feed)?))
+            let dir = self.0.path();
+            Ok(Arc::new(match self.1 {
+                Some(bytes) => TantivyText::open_with_cache(dir, feed, Duration::ZERO, bytes)?,
+                None => TantivyText::open(dir, feed)?,
+            }))
         }
 
         fn dir(&self) -> Option<&Path> {
@@ -214,11 +219,23 @@ mod conformance {
     }
 
     fn fresh() -> Place {
-        Place(tempfile::tempdir().unwrap())
+        Place(tempfile::tempdir().unwrap(), None)
     }
 
     anamnesis_pipeline::projection_cases!(fresh);
     anamnesis_pipeline::text_cases!(fresh);
+
+    /// Rows of owners come and go while the answers stay the same.
+    mod with_a_small_cache {
+        use super::*;
+
+        fn fresh() -> Place {
+            Place(tempfile::tempdir().unwrap(), Some(6_000))
+        }
+
+        anamnesis_pipeline::projection_cases!(fresh);
+        anamnesis_pipeline::text_cases!(fresh);
+    }
 }
 
 #[tokio::test]

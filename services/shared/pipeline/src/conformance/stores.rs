@@ -245,6 +245,8 @@ macro_rules! projection_cases {
             batches_of_any_size_give_the_same_rows
             a_version_closes_the_open_one
             a_rewrite_leaves_exactly_what_it_lists
+            what_was_applied_is_seen_by_all_who_ask_after_it
+            nobody_finds_what_was_erased_while_others_ask
             a_redelivered_batch_resurrects_nothing
             one_version_lives_and_none_after_erasure
             a_store_opens_where_it_stood

@@ -1,6 +1,7 @@
 //! What every store must pass, whatever it holds: checkpoints, batches, rewriting, compaction.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anamnesis_domain::ids::{LogId, MemoryId};
 use anamnesis_domain::memory::{EntityKind, Status};
@@ -225,6 +226,80 @@ pub async fn a_rewrite_leaves_exactly_what_it_lists<B: Backend>(fresh: impl Fn()
             ..everything(1, cut)
         };
         assert_eq!(found(&*store, &past).await, [], "cut {cut}");
+    }
+}
+
+/// Whoever asks after a batch was applied sees it, also when others asked right before; and asked again
+/// as of every earlier cut, the answer is the one of that time.
+pub async fn what_was_applied_is_seen_by_all_who_ask_after_it<B: Backend>(fresh: impl Fn() -> B) {
+    let place = fresh();
+    let store = place.open().await.unwrap();
+    let mut script = Script::default();
+    let mut known = Vec::new();
+    for number in 1..20u8 {
+        script.decide(1, vec![memory(number, "tea 茶")]);
+        script.decide(2, vec![memory(number, "somebody else's")]);
+        script.play(&*store).await;
+        let filter = everything(1, script.end(1));
+        known.push(filter.clone());
+        let (one, other) = tokio::join!(store.found(&filter), store.found(&filter));
+        for answer in [one.unwrap(), other.unwrap()] {
+            assert_eq!(answer.hits.len(), usize::from(number));
+            assert_eq!(answer.position, script.end(1));
+        }
+        for (before, filter) in known.iter().enumerate() {
+            assert_eq!(found(&*store, filter).await.len(), before + 1);
+        }
+    }
+}
+
+/// Others ask all the time while an erasure is applied. Before it is, they find all or what is left, and
+/// nobody who asks after it finds more, as of no time.
+pub async fn nobody_finds_what_was_erased_while_others_ask<B: Backend>(fresh: impl Fn() -> B) {
+    let place = fresh();
+    let store = place.open().await.unwrap();
+    let mut script = Script::default();
+    let mut all: Vec<MemoryId> = Vec::new();
+    for number in 1..20u8 {
+        script.decide(1, vec![memory(number, "tea 茶")]);
+        all.push(id(number));
+    }
+    script.play(&*store).await;
+    let active = |cut| Filter {
+        statuses: vec![Status::Active],
+        ..everything(1, cut)
+    };
+    while !all.is_empty() {
+        let before = script.end(1);
+        let erased: Vec<MemoryId> = all.drain(..all.len().min(5)).collect();
+        assert_eq!(
+            found(&*store, &active(before)).await.len(),
+            all.len() + erased.len()
+        );
+        script.erase(1, &erased);
+        for batch in script.take(1) {
+            let is_over = AtomicBool::new(false);
+            let asking = async {
+                while !is_over.load(Ordering::Acquire) {
+                    let ids = found(&*store, &active(before)).await;
+                    assert!(
+                        all.iter().all(|kept| ids.contains(kept)),
+                        "what is kept is found"
+                    );
+                    tokio::task::yield_now().await;
+                }
+            };
+            let applying = async {
+                batch.apply(&*store).await.unwrap();
+                is_over.store(true, Ordering::Release);
+            };
+            tokio::join!(asking, applying);
+        }
+        for cut in 0..=script.end(1) {
+            let ids = found(&*store, &active(cut)).await;
+            assert!(erased.iter().all(|id| !ids.contains(id)), "cut {cut}");
+        }
+        assert_eq!(found(&*store, &active(script.end(1))).await, all);
     }
 }
 
