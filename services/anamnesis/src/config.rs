@@ -13,6 +13,7 @@ mod units;
 mod watch;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use anamnesis_domain::memory::Permille;
@@ -298,6 +299,10 @@ pub struct RecallConfig {
     pub graph_deadline: Period,
     /// How long `wait_for` waits before the answer comes without what it waited for.
     pub wait_for: Period,
+    /// Questions that are answered as a whole at the same time; the others are answered from what protects,
+    /// or refused. By default by what the stores are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_once: Option<NonZeroU32>,
 }
 
 impl Default for RecallConfig {
@@ -308,6 +313,7 @@ impl Default for RecallConfig {
             vector_deadline: Period::millis(250),
             graph_deadline: Period::millis(100),
             wait_for: Period::secs(5),
+            at_once: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Which services run in this process, how they are started, driven to the tail, and stopped.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,16 +12,19 @@ use anamnesis_pipeline::consumer::{Consumer, Progress, Stage, StageError};
 use anamnesis_pipeline::guarded::Guarded;
 use anamnesis_pipeline::stores::{Projection, Store};
 use anamnesis_recall::reviews::LogRejects;
-use anamnesis_recall::service::{Parts, Recall, RecallSettings};
+use anamnesis_recall::service::{AT_ONCE, Parts, Recall, RecallSettings};
 use anamnesis_validity_manager::decide::Rules;
 use anamnesis_validity_manager::stage::ValidityManager;
 use tokio::task::JoinSet;
 
 use crate::base::Base;
-use crate::config::{ConsentDefault, LogConfig};
+use crate::config::{ConsentDefault, LogConfig, RecordsConfig};
 use crate::node::{Node, NodeError};
 use crate::query_reader::{LexiconReader, RuleReader};
 use crate::settle::Settling;
+
+/// Whole recalls at once for each processor: each takes some milliseconds of it.
+const RECALLS_PER_PROCESSOR: usize = 4;
 
 /// Tries of a stage that fails while it is driven to the tail, before the failure is told.
 const DRIVE_FAILURES_MAX: u32 = 20;
@@ -201,9 +205,26 @@ impl Node {
                 floor: config.floor.share(),
                 is_consent_required: self.config.consent.default == ConsentDefault::Required,
                 zone_minutes: self.config.zone.minutes(),
+                at_once: self.recalls_at_once(),
                 ..RecallSettings::default()
             },
         })
+    }
+
+    /// As configured; otherwise by what a recall mostly waits for: a processor where all stores are in this
+    /// process, and servers where they are not.
+    fn recalls_at_once(&self) -> usize {
+        if let Some(at_once) = self.config.recall.at_once {
+            return at_once.get() as usize;
+        }
+        let is_local =
+            self.remote.is_empty() && matches!(self.config.records, RecordsConfig::Sqlite {});
+        if is_local {
+            let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+            RECALLS_PER_PROCESSOR * processors
+        } else {
+            AT_ONCE
+        }
     }
 
     pub fn forgetter(&self) -> Forgetter {

@@ -22,7 +22,8 @@ pub struct Answer {
     pub query: QueryView,
     pub memories: Vec<Recalled>,
     pub legs: Legs,
-    /// What the answer had to do without: `text`, `vector`, `graph`, `wait_for`.
+    /// What the answer had to do without: `text`, `vector`, `graph`, `wait_for`; `overload` when too many
+    /// asked at once and only what protects was looked at.
     pub degraded: Vec<String>,
     /// Erasures since the time asked about: what they took would perhaps have answered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -68,6 +69,8 @@ pub enum Reason {
     /// What would have answered no longer holds at the time asked about: the appointment is past.
     /// `include_history` brings it.
     Over,
+    /// Nothing that protects answers, and there was no time to look at anything else: ask again.
+    Overload,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -112,7 +115,7 @@ pub struct LegReport {
     pub ms: f64,
     /// How far the store had applied the log.
     pub position: Option<u64>,
-    /// `late` or `failed`.
+    /// `late`, `failed` or `overload`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

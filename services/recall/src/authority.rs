@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use anamnesis_domain::attribute::Attributes;
 use anamnesis_domain::ids::MemoryId;
 use anamnesis_domain::memory::Kind;
 use anamnesis_domain::owner::Owner;
@@ -18,9 +19,12 @@ use crate::reach::Reach;
 use crate::select::Scored;
 use crate::service::{Recall, RecallError};
 use crate::terms::Terms;
+use crate::understand::Understood;
 
 /// Most memories of a kind that the question names outright which join the legs' hits.
 const LISTED_MAX: usize = 50;
+/// Most memories that are scored where there is no time for the legs: twice as many as are mostly asked for.
+const PROTECTED_MAX: usize = 16;
 /// Longest chain of predecessors that a history shows.
 const HISTORY_MAX: usize = 10;
 
@@ -148,6 +152,31 @@ impl Recall {
                 .map(|filter| self.listed_by(filter, kinds)),
         )
         .await
+    }
+
+    /// What a question may be answered from when there is no time for the legs: memories that protect, of
+    /// the kinds that it names or of all such kinds, and of these the few that have most to do with it.
+    pub(crate) async fn protected(
+        &self,
+        reach: &Reach,
+        understood: &Understood,
+    ) -> Result<Vec<Vec<MemoryVersion>>, RecallError> {
+        let table = Attributes::shipped();
+        let protects = |kind: &Kind| table.kind(*kind).protected;
+        let named = understood.terms.kinds_to_list();
+        let mut kinds: Vec<Kind> = named.into_iter().filter(protects).collect();
+        if kinds.is_empty() {
+            kinds = Kind::ALL.iter().copied().filter(protects).collect();
+        }
+        let mut listed = self.listed(reach, &kinds).await?;
+        for versions in &mut listed {
+            // Stable: the latest first among those that share as much.
+            versions.sort_by_cached_key(|version| {
+                std::cmp::Reverse(understood.shared_with(&version.memory))
+            });
+            versions.truncate(PROTECTED_MAX);
+        }
+        Ok(listed)
     }
 
     async fn listed_by(

@@ -6,6 +6,7 @@ use anamnesis_domain::owner::{Owner, OwnerScope};
 use anamnesis_pipeline::stores::SubjectFilter;
 use tokio::time::Instant;
 
+use crate::admission::{Depth, Gate};
 use crate::answer::{Answer, Recalled};
 use crate::context::{self, Context, Material, Tag, Withheld};
 use crate::kept::{KeptAnswer, LATE};
@@ -13,7 +14,7 @@ use crate::metrics::{self, CONTEXT_TOKENS_TOTAL, CONTEXT_USABLE_TOKENS_TOTAL, DE
 use crate::receipts::Told;
 use crate::request::Ask;
 use crate::select::{INJECTED_MAX, injected};
-use crate::service::{Recall, RecallError};
+use crate::service::{Recall, RecallError, entered};
 
 /// Another owner whose policies or lessons a context may take from; the caller's token covers it.
 #[derive(Clone, Debug)]
@@ -45,11 +46,42 @@ impl Recall {
         caller: &str,
         wanted: ContextAsk,
     ) -> Result<Context, RecallError> {
+        self.composed(scope, owner, caller, wanted, None).await
+    }
+
+    /// As [`Recall::context`], in turn with all others who ask ([`Recall::recall_in_turn`]).
+    ///
+    /// # Errors
+    /// As [`Recall::recall_in_turn`].
+    pub async fn context_in_turn(
+        &self,
+        scope: OwnerScope,
+        owner: &Owner,
+        caller: &str,
+        wanted: ContextAsk,
+    ) -> Result<Context, RecallError> {
+        let gate = Some(&self.gate);
+        self.composed(scope, owner, caller, wanted, gate).await
+    }
+
+    async fn composed(
+        &self,
+        scope: OwnerScope,
+        owner: &Owner,
+        caller: &str,
+        wanted: ContextAsk,
+        gate: Option<&Gate>,
+    ) -> Result<Context, RecallError> {
         let is_late = !self.waited(scope, &wanted.ask).await?;
         let started = Instant::now();
-        let composed = self
-            .context_now(scope, owner, caller, wanted, is_late)
-            .await;
+        let composed = match entered(gate).await {
+            Ok(turn) => {
+                let depth = turn.as_ref().map_or(Depth::Whole, |turn| turn.depth);
+                self.context_now(scope, owner, caller, (wanted, depth), is_late)
+                    .await
+            }
+            Err(error) => Err(error),
+        };
         let answer = composed.as_ref().map(|(_, answer)| answer);
         metrics::recalled("context", answer, started.elapsed());
         composed.map(|(context, _)| context)
@@ -61,7 +93,7 @@ impl Recall {
         scope: OwnerScope,
         owner: &Owner,
         caller: &str,
-        wanted: ContextAsk,
+        (wanted, depth): (ContextAsk, Depth),
         is_late: bool,
     ) -> Result<(Context, Answer), RecallError> {
         let ContextAsk {
@@ -71,7 +103,7 @@ impl Recall {
             companions,
         } = wanted;
         let seen = self.see(scope, ask.known_at).await?;
-        let answer = self.answer(scope, owner, &ask, &seen).await?;
+        let answer = self.answer(scope, owner, (&ask, depth), &seen).await?;
         let mut degraded = answer.degraded.clone();
         if is_late {
             ::metrics::counter!(DEGRADED_TOTAL, "part" => LATE).increment(1);
@@ -79,7 +111,7 @@ impl Recall {
         }
         let (mut memories, beyond) = injected(answer.memories.clone(), |one| one.record.protected);
         for companion in companions {
-            memories.extend(self.companion_memories(&companion, &ask).await?);
+            memories.extend(self.companion_memories(&companion, (&ask, depth)).await?);
         }
         let context = context::compose(Material {
             recall_id: answer.recall_id,
@@ -91,7 +123,7 @@ impl Recall {
             degraded,
             erased: answer.erased.clone(),
         });
-        let mut request = self.receipt_request(&ask, &seen);
+        let mut request = self.receipt_request((&ask, depth), &seen);
         let lines = context.sections.iter().flat_map(|section| &section.lines);
         let own = |id: &MemoryId| answer.memories.iter().any(|one| one.record.id == *id);
         request.injected = Some(
@@ -122,7 +154,7 @@ impl Recall {
     async fn companion_memories(
         &self,
         companion: &Companion,
-        ask: &Ask,
+        (ask, depth): (&Ask, Depth),
     ) -> Result<Vec<Recalled>, RecallError> {
         let ask = Ask {
             kinds: Some(vec![companion.kind]),
@@ -134,7 +166,7 @@ impl Recall {
         };
         let seen = self.see(companion.scope, ask.known_at).await?;
         Ok(self
-            .answer(companion.scope, &companion.owner, &ask, &seen)
+            .answer(companion.scope, &companion.owner, (&ask, depth), &seen)
             .await?
             .memories)
     }

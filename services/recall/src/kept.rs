@@ -256,6 +256,7 @@ mod tests {
     use anamnesis_pipeline::stores::ErasureRow;
 
     use super::*;
+    use crate::admission::Depth;
     use crate::answer::{Legs, QueryView, Record};
     use crate::fixture::{at, claim, memory, owner};
     use crate::receipts;
@@ -313,7 +314,13 @@ mod tests {
     }
 
     fn receipt(answer: &Answer) -> RecallReceipt {
-        let request = ReceiptRequest::of(&Ask::new("q"), None, at("2026-01-01T00:00:00Z"), CUT);
+        let request = ReceiptRequest::of(
+            &Ask::new("q"),
+            None,
+            at("2026-01-01T00:00:00Z"),
+            CUT,
+            Depth::Whole,
+        );
         receipts::receipt(
             &patient(),
             "test",

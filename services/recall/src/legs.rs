@@ -17,6 +17,9 @@ use crate::answer::LegReport;
 use crate::fuse::{FUSED_MAX, merge};
 use crate::metrics::{DEGRADED_TOTAL, EMBED_SECONDS, LEG_SECONDS};
 
+/// In `degraded`, and as the reason of a leg that was not asked: too many ask at once.
+pub(crate) const OVERLOAD: &str = "overload";
+
 /// How many of the best hits of the first two legs start the graph's hop.
 const SEEDS_PER_LEG: usize = 5;
 
@@ -84,6 +87,19 @@ pub(crate) async fn text_and_vector(
     vector.report.model = Some(embed.identity().id.clone());
     vector.report.semantic = Some(embed.is_semantic());
     (text, vector)
+}
+
+/// A leg that is not asked, because too many ask at once.
+pub(crate) fn unasked(leg: &'static str) -> Leg {
+    metrics::counter!(DEGRADED_TOTAL, "part" => leg).increment(1);
+    Leg {
+        hits: Vec::new(),
+        checked: Vec::new(),
+        report: LegReport {
+            reason: Some(OVERLOAD.to_owned()),
+            ..LegReport::default()
+        },
+    }
 }
 
 /// One hop from the best hits and from what the question names.

@@ -11,12 +11,13 @@
 //! - `turns`: which turns must be silent, because what they said is over or told already
 //! - [`kept`]: what a receipt keeps of an answer, and whether the question is answered the same again
 //! - [`reviews`]: what waits for a person
-//! - [`service`], `receipts`, `wait`: the shell around these
+//! - [`service`], `receipts`, `wait`, [`admission`]: the shell around these
 //! - [`http`]: the calls
 
 // A problem document is made once per refused request; boxing it would only make reading harder.
 #![allow(clippy::result_large_err)]
 
+pub mod admission;
 pub mod answer;
 pub mod compose;
 pub mod context;

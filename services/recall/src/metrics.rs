@@ -30,10 +30,12 @@ pub const CONTEXT_USABLE_TOKENS_TOTAL: &str = "anamnesis_recall_context_usable_t
 
 pub const CALLS: [&str; 2] = ["recall", "context"];
 /// `nothing`: it was answered that nothing is known of this.
-pub const OUTCOMES: [&str; 3] = ["answered", "nothing", "failed"];
+/// `shed`: it was refused, because more asked than could be answered.
+pub const OUTCOMES: [&str; 4] = ["answered", "nothing", "failed", "shed"];
 /// `records` is the authority, which checks what the others found.
 pub const LEGS: [&str; 4] = ["text", "vector", "graph", "records"];
-pub const PARTS: [&str; 4] = ["text", "vector", "graph", "wait_for"];
+/// `overload`: more asked than could be answered as a whole.
+pub const PARTS: [&str; 5] = ["text", "vector", "graph", "wait_for", "overload"];
 pub const REASONS: [&str; 2] = ["inadmissible", "foreign"];
 pub const RECEIPT_OUTCOMES: [&str; 3] = ["written", "lost", "skipped"];
 
@@ -42,6 +44,7 @@ pub(crate) fn recalled(call: &'static str, answer: Result<&Answer, &RecallError>
     let outcome = match answer {
         Ok(answer) if answer.answerable => "answered",
         Ok(_) => "nothing",
+        Err(RecallError::Overloaded) => "shed",
         Err(_) => "failed",
     };
     metrics::counter!(RECALLS_TOTAL, "call" => call, "outcome" => outcome).increment(1);

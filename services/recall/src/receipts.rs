@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use crate::admission::Depth;
 use crate::answer::{RangeView, subject_view};
 use crate::kept::KeptAnswer;
 use crate::metrics::RECEIPTS_TOTAL;
@@ -28,6 +29,9 @@ use crate::request::Ask;
 const WAITING_MAX: usize = 4096;
 /// Receipts of one group commit.
 const GROUP_MAX: usize = 256;
+/// How long a receipt waits for others: a kill of the process loses those of the last moment either way, and
+/// so they are some more.
+const GATHERED_FOR: Duration = Duration::from_millis(25);
 /// How often a group is tried again before it is given up.
 const ATTEMPTS_MAX: u32 = 5;
 
@@ -105,13 +109,22 @@ pub struct ReceiptRequest {
     pub now: Timestamp,
     /// The offset that the recorded time asked about meant.
     pub cut: Cut,
+    /// Whether only what protects was looked at, because too many asked at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_in_part: bool,
     /// Which of the returned memories a context was given; absent for a plain recall.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub injected: Option<Vec<MemoryId>>,
 }
 
 impl ReceiptRequest {
-    pub(crate) fn of(ask: &Ask, spoken_of: Option<Subject>, now: Timestamp, cut: Cut) -> Self {
+    pub(crate) fn of(
+        ask: &Ask,
+        spoken_of: Option<Subject>,
+        now: Timestamp,
+        cut: Cut,
+        depth: Depth,
+    ) -> Self {
         Self {
             query: ask.query.clone(),
             top_k: ask.top_k,
@@ -132,7 +145,17 @@ impl ReceiptRequest {
             spoken_of,
             now,
             cut,
+            is_in_part: depth == Depth::Protected,
             injected: None,
+        }
+    }
+
+    /// How much of the answer was worked out.
+    pub fn depth(&self) -> Depth {
+        if self.is_in_part {
+            Depth::Protected
+        } else {
+            Depth::Whole
         }
     }
 
@@ -301,7 +324,28 @@ impl ReceiptWriter {
             if received == 0 {
                 return;
             }
+            self.gather(&mut group, &shutdown).await;
             self.write_group(std::mem::take(&mut group)).await;
+        }
+    }
+
+    /// Lets others come that are written with these: keys and records are made durable once for all of them.
+    async fn gather(
+        &mut self,
+        group: &mut Vec<(OwnerKey, RecallReceipt)>,
+        shutdown: &CancellationToken,
+    ) {
+        if self.waiting.is_closed() {
+            return;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(GATHERED_FOR) => (),
+            () = shutdown.cancelled() => (),
+        }
+        while group.len() < GROUP_MAX
+            && let Ok(one) = self.waiting.try_recv()
+        {
+            group.push(one);
         }
     }
 

@@ -17,6 +17,7 @@ use anamnesis_pipeline::stores::{Cut, OwnerView, StoreError, Stores};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::admission::{Depth, Gate, Turn};
 use crate::answer::{
     Answer, Considered, Explain, Legs, Proposed, QueryView, RangeView, Reason, Recalled, Record,
     erased_since, subject_view,
@@ -24,7 +25,7 @@ use crate::answer::{
 use crate::authority::show_both_sides;
 use crate::fuse::{AtMost, fuse};
 use crate::kept::{Comparison, KeptAnswer, LATE, compare};
-use crate::legs::{self, Deadlines, Leg};
+use crate::legs::{self, Deadlines, Leg, OVERLOAD};
 use crate::metrics::{self, DEGRADED_TOTAL, OUTCOMES_TOTAL, RECEIPTS_TOTAL};
 use crate::reach::{Reach, admits_episode, reach, readable_kinds};
 use crate::receipts::{
@@ -38,6 +39,9 @@ use crate::select::{Scored, select};
 use crate::turns::Silent;
 use crate::understand::{QueryReader, Understood, When, spoken_of, understand};
 use crate::wait;
+
+/// Default of [`RecallSettings::at_once`]: where the stores are on servers, a question mostly waits for them.
+pub const AT_ONCE: usize = 64;
 
 /// Recalls whose owner is remembered, so that an outcome needs no owner.
 const RECENT_MAX: usize = 10_000;
@@ -56,6 +60,8 @@ pub struct RecallSettings {
     /// What two unrelated texts of the embedding model have as cosine; `None` for what is known of the
     /// model ([`unrelated_cosine`]). A hash embedding's cosines never count.
     pub unrelated_cosine: Option<f64>,
+    /// Questions that are answered as a whole at the same time.
+    pub at_once: usize,
     /// Whether a patient's memories need a grant to be read.
     pub is_consent_required: bool,
     /// The clock that words like "last year" are read on, in minutes east of Greenwich.
@@ -71,6 +77,7 @@ impl Default for RecallSettings {
             wait_for_seconds: 5,
             floor: FLOOR,
             unrelated_cosine: None,
+            at_once: AT_ONCE,
             is_consent_required: true,
             zone_minutes: 0,
         }
@@ -90,6 +97,9 @@ pub enum RecallError {
     Decisions(#[from] anamnesis_pipeline::consumer::StageError),
     #[error("the machine gives no randomness")]
     Random,
+    /// More ask at once than can be answered even in part.
+    #[error("too many questions at once")]
+    Overloaded,
 }
 
 impl RecallError {
@@ -100,6 +110,7 @@ impl RecallError {
             Self::Log(error) => error.is_retryable(),
             Self::Decisions(error) => error.is_retryable(),
             Self::Random => false,
+            Self::Overloaded => true,
         }
     }
 }
@@ -125,6 +136,7 @@ pub struct Recall {
     pub(crate) parts: Parts,
     receipts: ReceiptQueue,
     recent: Mutex<Recent>,
+    pub(crate) gate: Gate,
 }
 
 #[derive(Default)]
@@ -160,6 +172,7 @@ impl Recall {
         let (receipts, writer) = receipts::queue(parts.sealer.clone(), parts.log.clone());
         (
             Arc::new(Self {
+                gate: Gate::new(parts.settings.at_once),
                 parts,
                 receipts,
                 recent: Mutex::default(),
@@ -193,10 +206,44 @@ impl Recall {
         caller: &str,
         ask: Ask,
     ) -> Result<Answer, RecallError> {
+        self.recalled(scope, owner, caller, &ask, None).await
+    }
+
+    /// As [`Recall::recall`], in turn with all others who ask: only from what protects when they are too
+    /// many, which the answer says.
+    ///
+    /// # Errors
+    /// As [`Recall::recall`], and [`RecallError::Overloaded`].
+    pub async fn recall_in_turn(
+        &self,
+        scope: OwnerScope,
+        owner: &Owner,
+        caller: &str,
+        ask: Ask,
+    ) -> Result<Answer, RecallError> {
+        let gate = Some(&self.gate);
+        self.recalled(scope, owner, caller, &ask, gate).await
+    }
+
+    async fn recalled(
+        &self,
+        scope: OwnerScope,
+        owner: &Owner,
+        caller: &str,
+        ask: &Ask,
+        gate: Option<&Gate>,
+    ) -> Result<Answer, RecallError> {
         // A caller who asks to wait is not kept waiting by recall: the clock starts after that.
-        let is_late = !self.waited(scope, &ask).await?;
+        let is_late = !self.waited(scope, ask).await?;
         let started = Instant::now();
-        let answer = self.recall_now(scope, owner, caller, &ask, is_late).await;
+        let answer = match entered(gate).await {
+            Ok(turn) => {
+                let depth = turn.as_ref().map_or(Depth::Whole, |turn| turn.depth);
+                self.recall_now(scope, owner, caller, (ask, depth), is_late)
+                    .await
+            }
+            Err(error) => Err(error),
+        };
         metrics::recalled("recall", answer.as_ref(), started.elapsed());
         answer
     }
@@ -206,18 +253,18 @@ impl Recall {
         scope: OwnerScope,
         owner: &Owner,
         caller: &str,
-        ask: &Ask,
+        (ask, depth): (&Ask, Depth),
         is_late: bool,
     ) -> Result<Answer, RecallError> {
         let seen = self.see(scope, ask.known_at).await?;
-        let mut answer = self.answer(scope, owner, ask, &seen).await?;
+        let mut answer = self.answer(scope, owner, (ask, depth), &seen).await?;
         if is_late {
             ::metrics::counter!(DEGRADED_TOTAL, "part" => LATE).increment(1);
             answer.degraded.push(LATE.to_owned());
         }
         let told = Told {
             recall_id: answer.recall_id,
-            request: self.receipt_request(ask, &seen),
+            request: self.receipt_request((ask, depth), &seen),
             kept: KeptAnswer::of(&answer, &[]),
         };
         self.leave_receipt(scope, owner, caller, &seen, told);
@@ -237,7 +284,8 @@ impl Recall {
     ) -> Result<Answer, RecallError> {
         let view = self.parts.stores.records.owner(scope).await?;
         let seen = seen_by(request, view);
-        self.answer(scope, owner, &request.ask(), &seen).await
+        let asked = (&request.ask(), request.depth());
+        self.answer(scope, owner, asked, &seen).await
     }
 
     /// Asks a receipt's question again and tells how the answer compares. Because nothing of the answer
@@ -266,7 +314,8 @@ impl Recall {
             }
         }
         let mut ask = request.ask();
-        let rerun = self.answer(scope, owner, &ask, &seen).await?;
+        let depth = request.depth();
+        let rerun = self.answer(scope, owner, (&ask, depth), &seen).await?;
         let compared = compare(receipt, &rerun, seen.view.as_ref());
         let has_erasures = seen
             .view
@@ -279,7 +328,7 @@ impl Recall {
         // beyond the last place; it is compared all the same.
         ask.min_score = Some(0.0);
         ask.top_k = usize::MAX;
-        let everything = self.answer(scope, owner, &ask, &seen).await?;
+        let everything = self.answer(scope, owner, (&ask, depth), &seen).await?;
         Ok(compare(receipt, &everything, seen.view.as_ref()))
     }
 
@@ -367,9 +416,13 @@ impl Recall {
         }
     }
 
-    pub(crate) fn receipt_request(&self, ask: &Ask, seen: &Seen) -> ReceiptRequest {
+    pub(crate) fn receipt_request(
+        &self,
+        (ask, depth): (&Ask, Depth),
+        seen: &Seen,
+    ) -> ReceiptRequest {
         let spoken_of = spoken_of(ask, self.parts.reader.as_ref());
-        ReceiptRequest::of(ask, spoken_of, seen.now, seen.cut)
+        ReceiptRequest::of(ask, spoken_of, seen.now, seen.cut, depth)
     }
 
     /// The answer as a function of the stores and of what was seen.
@@ -377,7 +430,7 @@ impl Recall {
         &self,
         scope: OwnerScope,
         owner: &Owner,
-        ask: &Ask,
+        (ask, depth): (&Ask, Depth),
         seen: &Seen,
     ) -> Result<Answer, RecallError> {
         let Parts {
@@ -397,8 +450,15 @@ impl Recall {
         let reach = reach(scope, seen.cut, ask, &understood, readable, seen.now);
 
         let kinds = understood.terms.kinds_to_list();
-        let (legs, listed) =
-            tokio::join!(self.legs(&reach, &understood), self.listed(&reach, &kinds));
+        let (legs, listed) = match depth {
+            Depth::Whole => {
+                tokio::join!(self.legs(&reach, &understood), self.listed(&reach, &kinds))
+            }
+            Depth::Protected => (
+                ["text", "vector", "graph"].map(legs::unasked),
+                self.protected(&reach, &understood).await,
+            ),
+        };
         let [text, vector, graph] = legs;
         let fused = fuse(&text.hits, &vector.hits, &graph.hits);
         let at_most = AtMost::of(&text.hits, &vector.hits);
@@ -458,6 +518,7 @@ impl Recall {
 
         let reason = match (selected.is_empty(), is_any_known) {
             (false, _) => None,
+            (true, _) if depth == Depth::Protected => Some(Reason::Overload),
             (true, _) if self.is_over(&reach, &understood.terms, floor).await? => {
                 Some(Reason::Over)
             }
@@ -487,7 +548,7 @@ impl Recall {
             vector: vector.report,
             graph: graph.report,
         };
-        let degraded = [
+        let mut degraded: Vec<String> = [
             ("text", &legs.text),
             ("vector", &legs.vector),
             ("graph", &legs.graph),
@@ -496,6 +557,10 @@ impl Recall {
         .filter(|(_, report)| !report.ran)
         .map(|(name, _)| name.to_owned())
         .collect();
+        if depth == Depth::Protected {
+            ::metrics::counter!(DEGRADED_TOTAL, "part" => OVERLOAD).increment(1);
+            degraded.push(OVERLOAD.to_owned());
+        }
         let known_at = ask.known_at.unwrap_or(seen.now);
         let erased = erased_since(seen.view.as_ref(), seen.cut, reach.at, known_at);
         Ok(Answer {
@@ -553,6 +618,18 @@ impl Recall {
         let entities = &understood.terms.entities;
         let graph = legs::graph(stores, &reach.filters, &text, &vector, entities, deadlines).await;
         [text, vector, graph]
+    }
+}
+
+/// A place among those who ask; none is needed without a gate.
+pub(crate) async fn entered(gate: Option<&Gate>) -> Result<Option<Turn<'_>>, RecallError> {
+    match gate {
+        Some(gate) => gate
+            .enter()
+            .await
+            .map(Some)
+            .map_err(|_| RecallError::Overloaded),
+        None => Ok(None),
     }
 }
 

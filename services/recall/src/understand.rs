@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use anamnesis_domain::input::Task;
-use anamnesis_domain::memory::{Entity, Kind};
+use anamnesis_domain::memory::{Entity, Kind, Memory};
 use anamnesis_domain::owner::Subject;
 use anamnesis_domain::text::Text;
 use anamnesis_domain::time::{Interval, Timestamp};
@@ -60,6 +60,19 @@ pub(crate) struct Understood {
     pub search: Vec<String>,
     /// Those of them that the question does not have itself.
     pub added: Vec<String>,
+}
+
+impl Understood {
+    /// How many of the question's tokens and things a memory has, without reading it closely.
+    pub(crate) fn shared_with(&self, memory: &Memory) -> usize {
+        let text = memory.claim.text.expose().to_lowercase();
+        let said = self.search.iter().filter(|token| text.contains(*token));
+        let things = memory.claim.entities.iter();
+        said.count()
+            + things
+                .filter(|thing| self.terms.entities.contains(thing))
+                .count()
+    }
 }
 
 /// Longest part of a task that is put into a question, in characters: the question stays the question.

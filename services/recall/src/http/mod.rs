@@ -62,6 +62,14 @@ fn is_privileged(caller: &Caller) -> bool {
 
 /// What the caller is told of a failure; the journey of the error ends here, so it is logged here.
 fn problem(error: RecallError) -> Problem {
+    if let RecallError::Overloaded = error {
+        // Counted, and not logged: there are hundreds in a second of it.
+        return Problem::new(
+            503,
+            "overloaded",
+            "more is asked at once than can be answered; ask again in a second",
+        );
+    }
     error!(%error, "a call to recall failed");
     if error.is_retryable() {
         Problem::unavailable("memory cannot be read at the moment; try again")
@@ -76,3 +84,5 @@ fn problem(error: RecallError) -> Problem {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_questions;

@@ -35,7 +35,7 @@ pub(super) async fn recall(
     let scope = shared.scope(&caller, &owner)?;
     shared
         .recall
-        .recall(scope, &owner, &caller.name, ask)
+        .recall_in_turn(scope, &owner, &caller.name, ask)
         .await
         .map(Json)
         .map_err(problem)
@@ -73,7 +73,7 @@ pub(super) async fn context(
     };
     shared
         .recall
-        .context(scope, &owner, &caller.name, wanted)
+        .context_in_turn(scope, &owner, &caller.name, wanted)
         .await
         .map(Json)
         .map_err(problem)

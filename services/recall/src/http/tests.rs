@@ -7,6 +7,7 @@ use anamnesis_domain::time::Timestamp;
 use anamnesis_domain::transition::Review;
 use anamnesis_pipeline::caller::{CallerRole, Callers, OPEN_HEADER, TokenConfig};
 use anamnesis_pipeline::stores::ErasureRow;
+use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, header};
 use serde_json::{Value, json};
@@ -16,23 +17,29 @@ use super::router;
 use crate::fixture::{at, claim, memory};
 use crate::world::World;
 
-struct Reply {
-    status: u16,
-    json: Value,
-    is_open: bool,
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) json: Value,
+    pub(super) is_open: bool,
+    pub(super) retry_after: Option<String>,
 }
 
-async fn send(world: &World, callers: Callers, request: Request<Body>) -> Reply {
-    let response = router(world.shared(), callers)
-        .oneshot(request)
-        .await
-        .unwrap();
+pub(super) async fn send(world: &World, callers: Callers, request: Request<Body>) -> Reply {
+    send_to(router(world.shared(), callers), request).await
+}
+
+pub(super) async fn send_to(router: Router, request: Request<Body>) -> Reply {
+    let response = router.oneshot(request).await.unwrap();
     let (parts, body) = response.into_parts();
     let bytes = to_bytes(body, 1 << 20).await.unwrap();
     Reply {
         status: parts.status.as_u16(),
         json: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
         is_open: parts.headers.contains_key(OPEN_HEADER),
+        retry_after: parts
+            .headers
+            .get(header::RETRY_AFTER)
+            .map(|value| value.to_str().unwrap().to_owned()),
     }
 }
 
@@ -41,13 +48,13 @@ async fn get(world: &World, path: &str) -> Reply {
     send(world, Callers::open_on_loopback("h"), request).await
 }
 
-async fn post(world: &World, path: &str, body: impl Into<Body>) -> Reply {
+pub(super) async fn post(world: &World, path: &str, body: impl Into<Body>) -> Reply {
     let request = Request::post(path).body(body.into()).unwrap();
     send(world, Callers::open_on_loopback("h"), request).await
 }
 
 /// A caller with a token for tenant `h` and one role.
-fn tokens(role: CallerRole) -> Callers {
+pub(super) fn tokens(role: CallerRole) -> Callers {
     let config = TokenConfig {
         name: "triage".to_owned(),
         token_blake3: Some(anamnesis_domain::ids::Hash::of(b"token").to_string()),
@@ -65,14 +72,14 @@ async fn get_as(world: &World, role: CallerRole, path: &str) -> Reply {
     send(world, tokens(role), request.unwrap()).await
 }
 
-async fn world(memories: &[Memory]) -> World {
+pub(super) async fn world(memories: &[Memory]) -> World {
     let world = World::new();
     world.consents("p1").await;
     world.remembers("p1", memories).await;
     world
 }
 
-fn allergy() -> Memory {
+pub(super) fn allergy() -> Memory {
     memory(claim(Kind::Allergy, "我对花生过敏"))
 }
 

@@ -76,6 +76,10 @@ impl IntoResponse for Problem {
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/problem+json"),
         );
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            let seconds = HeaderValue::from_static("1");
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
         response
     }
 }
