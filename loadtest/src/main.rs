@@ -8,6 +8,7 @@ mod inbox;
 mod joins;
 mod poison;
 mod probe;
+mod recall;
 mod recallable;
 mod report;
 
@@ -25,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::corpus::Corpus;
-use crate::report::{Latencies, machine, resident_mib};
+use crate::report::{machine, resident_mib};
 
 #[derive(Parser)]
 #[command(name = "loadtest", version)]
@@ -39,7 +40,7 @@ enum Command {
     /// Write events of many owners and wait until all are stored.
     Fill(FillArgs),
     /// Ask at a fixed rate.
-    Recall(RecallArgs),
+    Recall(recall::RecallArgs),
     /// Write events to `inbox` in Kafka as platforms do, and wait until all are stored.
     Inbox(inbox::InboxArgs),
     /// Write at a fixed rate, and ask for some of it until recall finds it.
@@ -80,24 +81,13 @@ struct FillArgs {
     batch: usize,
 }
 
-#[derive(Args)]
-struct RecallArgs {
-    #[command(flatten)]
-    target: Target,
-    /// Questions per second.
-    #[arg(long, default_value_t = 200.0)]
-    rate: f64,
-    #[arg(long, default_value_t = 30)]
-    seconds: u64,
-}
-
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     // Also without TLS the client wants to know who would compute it; the first to say so is heard.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match Cli::parse().command {
         Command::Fill(args) => fill(args).await,
-        Command::Recall(args) => recall(args).await,
+        Command::Recall(args) => recall::run(args).await,
         Command::Inbox(args) => inbox::run(args).await,
         Command::Recallable(args) => recallable::run(args).await,
         Command::Joins(args) => joins::run(args).await,
@@ -215,57 +205,4 @@ async fn wait_until_stored(client: &Client, url: &str) -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     bail!("not everything was stored within an hour")
-}
-
-async fn recall(args: RecallArgs) -> anyhow::Result<()> {
-    let client = Client::builder().pool_max_idle_per_host(256).build()?;
-    let corpus = Corpus::new(args.target.seed, args.target.owners);
-    let url = format!("{}/v1/recall", args.target.recall_url());
-    let total = (args.rate * args.seconds as f64) as usize;
-    let interval = Duration::from_secs_f64(1.0 / args.rate);
-    let started = Instant::now();
-    let mut tasks: JoinSet<(Duration, bool, bool)> = JoinSet::new();
-    let mut latencies = Latencies::default();
-    let (mut failed, mut answerable) = (0, 0);
-    for n in 0..total {
-        let due = started + interval * n as u32;
-        tokio::time::sleep_until(due.into()).await;
-        let (client, url, body) = (client.clone(), url.clone(), corpus.question(n));
-        // From when it was due, not from when it was sent: waiting counts.
-        tasks.spawn(async move {
-            let answer = call(&client, &url, &body).await;
-            let found = answer
-                .as_ref()
-                .is_ok_and(|a| a["answerable"].as_bool() == Some(true));
-            (due.elapsed(), answer.is_ok(), found)
-        });
-        while let Some(done) = tasks.try_join_next() {
-            count(done?, &mut latencies, &mut failed, &mut answerable);
-        }
-    }
-    while let Some(done) = tasks.join_next().await {
-        count(done?, &mut latencies, &mut failed, &mut answerable);
-    }
-    println!("machine: {}", machine());
-    println!(
-        "{total} recalls at {}/s over {} owners: {}, {failed} failed, {answerable} answerable",
-        args.rate,
-        args.target.owners,
-        latencies.summary()
-    );
-    if let Some(pid) = args.target.pid {
-        println!("resident memory of the node: {} MiB", resident_mib(pid)?);
-    }
-    Ok(())
-}
-
-fn count(
-    (taken, is_answered, is_found): (Duration, bool, bool),
-    latencies: &mut Latencies,
-    failed: &mut usize,
-    answerable: &mut usize,
-) {
-    latencies.push(taken);
-    *failed += usize::from(!is_answered);
-    *answerable += usize::from(is_found);
 }

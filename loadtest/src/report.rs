@@ -12,6 +12,10 @@ impl Latencies {
         self.0.push(taken);
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// p50, p95, p99 and the slowest, in milliseconds.
     pub(crate) fn summary(&self) -> String {
         let mut sorted = self.0.clone();
